@@ -115,7 +115,7 @@ class Core:
 
     async def _do(self, q: Request, scope: Scope, until: float, again: bool = True) -> tuple[_http.Response, bool]:
         """Sends a request until it is answered, as long as a retry may help."""
-        began, pause, uncertain, sent = time.monotonic(), PAUSE_MIN, False, _http.Sent()
+        tries, uncertain, sent = _Tries(self), False, _http.Sent()
         while True:
             try:
                 return await self._once(q, scope, until, sent), uncertain
@@ -134,14 +134,13 @@ class Core:
                 if isinstance(e.__cause__, ssl.SSLError):
                     passing = False
                 unknown_place = not self.reached and e.__cause__ is not None and _http.nobody_there(e.__cause__)
-                if not again or not passing or unknown_place or time.monotonic() - began > self.patience or self.closing.ended:
+                if not again or not passing or unknown_place or not tries.again():
                     raise
-            await self.io.sleep(min(pause * (0.5 + random.random()), max(0.0, until - time.monotonic())), scope)
-            pause = min(2 * pause, PAUSE_MAX)
+            await tries.pause(scope, until)
 
     async def answer(self, q: Request, *, scope: Optional[Scope] = None, until: float = math.inf, again: bool = True) -> tuple[Any, bool]:
         """Sends a request and reads its answer. The second value says whether an earlier try may have been executed."""
-        began, uncertain, scope = time.monotonic(), False, scope or Scope()
+        tries, uncertain, scope = _Tries(self), False, scope or Scope()
         if self.closing.ended:
             raise errors.ClosedError("the client was closed")
         while True:
@@ -155,10 +154,11 @@ class Core:
                 text = await res.all()
             except OSError as e:
                 uncertain = True
-                if not again or scope.ended or time.monotonic() >= until or time.monotonic() - began > self.patience:
+                if not again or scope.ended or time.monotonic() >= until or not tries.again():
                     away = errors.UnreachableError(f"the answer of {self.address.name} broke off: {e}")
                     away.uncertain = True  # type: ignore[attr-defined]
                     raise away from e
+                await tries.pause(scope, until)
                 continue
             if not text:
                 return None, uncertain
@@ -257,8 +257,8 @@ class Core:
         return (await self.answer(Request("GET", path, query), scope=self.closing, until=self._until(timeout)))[0]
 
     async def _lines(self, next_request: Callable[[], Optional[Request]], scope: Scope) -> AsyncIterator[dict[str, Any]]:
-        """The objects of a response, one per line. When the connection breaks it asks again."""
-        began = time.monotonic()
+        """The objects of a response, one per line. When the connection breaks, or the server shuts down, it asks again."""
+        tries = _Tries(self)
         while True:
             q = next_request()
             if q is None:
@@ -266,28 +266,30 @@ class Core:
             if self.closing.ended:
                 raise errors.ClosedError("the client was closed")
             res, _ = await self._do(q, scope, math.inf)
-            got = False
             try:
                 lines = res.lines()
                 async for line in lines:
-                    got, began = True, time.monotonic()
-                    if not line:
-                        continue
-                    o = json.loads(line)
+                    o = json.loads(line or b"{}")
                     if set(o) == {"problem"}:
-                        raise errors.from_problem(o["problem"])
-                    yield o
+                        error = errors.from_problem(o["problem"])
+                        if isinstance(error, errors.ServerClosing):
+                            raise _http.BrokenOff(str(error)) from error  # another server, or the same one later, has the rest
+                        raise error
+                    tries = _Tries(self)
+                    if line:
+                        yield o
                 return
             except OSError as e:
                 if scope.ended:
                     raise errors.ClosedError("it was closed") from e
                 if next_request() is None:
                     raise errors.UnreachableError(f"the answer of {self.address.name} broke off: {e}") from e
-                if not got and time.monotonic() - began > self.patience:
+                if not tries.again():
                     raise errors.UnreachableError(f"the answers of {self.address.name} break off: {e}") from e
             finally:
                 await lines.aclose()
                 res.close()
+            await tries.pause(scope, math.inf)
 
     async def read(self, session: str, r: dict[str, Any]) -> AsyncIterator[types.Event]:
         """Events of a range; a connection that continues it begins after the last one."""
@@ -534,6 +536,22 @@ class Core:
     async def attachments(self, session: str) -> AsyncIterator[types.Attachment]:
         async for o in self._whole(path_of(session, "/attachments"), ()):
             yield types.attachment(o)
+
+
+class _Tries:
+    """Attempts at one thing. Patience begins with the first failure: how long it took until then does not count."""
+
+    def __init__(self, core: Core) -> None:
+        self._core, self._since, self._pause = core, math.inf, PAUSE_MIN
+
+    def again(self) -> bool:
+        """Whether there is to be another attempt after one has failed."""
+        self._since = min(self._since, time.monotonic())
+        return time.monotonic() - self._since <= self._core.patience and not self._core.closing.ended
+
+    async def pause(self, scope: Scope, until: float) -> None:
+        await self._core.io.sleep(min(self._pause * (0.5 + random.random()), max(0.0, until - time.monotonic())), scope)
+        self._pause = min(2 * self._pause, PAUSE_MAX)
 
 
 class _Ender:

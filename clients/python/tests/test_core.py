@@ -12,9 +12,11 @@ import pathlib
 import random
 import socket
 import threading
+import time
 import unittest
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta, timezone
+from typing import Callable
 
 from hansard import (
     AsyncClient, Client, ClosedError, ConflictError, DeletedError, ExistsError, FencedError, HeldError, IdReusedError, InvalidError, KeyReusedError,
@@ -331,6 +333,79 @@ class Unknown(WithServer):
         c._core.reached = True
         with self.assertRaises((TimedOut, OutcomeUnknown)):
             c.session("x").info(timeout=0.1)
+
+
+class Canned:
+    """A server that gives each request to a function with its number, which answers through the connection."""
+
+    def __init__(self, case: unittest.TestCase, answer: Callable[[int, socket.socket], None]) -> None:
+        self.count = 0
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self.listener.getsockname()[1]}"
+
+        def serve() -> None:
+            while True:
+                try:
+                    peer, _ = self.listener.accept()
+                except OSError:
+                    return
+                with peer:
+                    if not peer.recv(1 << 16):
+                        return
+                    self.count += 1
+                    answer(self.count, peer)
+
+        t = threading.Thread(target=serve)
+        t.start()
+
+        def close() -> None:
+            socket.create_connection(self.listener.getsockname()[:2]).close()  # wakes it
+            t.join()
+            self.listener.close()
+
+        case.addCleanup(close)
+
+
+class Patience(WithServer):
+    """Patience is for a server that does not answer: it begins with the first failure."""
+
+    def test_a_request_that_was_lost_late_is_sent_again(self) -> None:
+        patience = 0.3
+
+        def answer(n: int, peer: socket.socket) -> None:
+            if n in (2, 4):
+                time.sleep(2 * patience)  # as long as a wait may take
+            if n == 4:
+                peer.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{")
+            if n not in (2, 4):
+                peer.sendall(b'HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 14\r\n\r\n{"last_seq":2}')
+
+        server = Canned(self, answer)
+        s = self.client(server.url, patience=patience).session("s")
+        for _ in range(3):
+            s.wait(1, timeout=60)
+        self.assertEqual(server.count, 5)
+
+    def test_broken_answers_are_asked_for_with_pauses(self) -> None:
+        server = Canned(self, lambda n, peer: peer.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{"))
+        s = self.client(server.url, patience=0.5).session("s")
+        for call in (s.info, lambda: list(s.read())):
+            server.count = 0
+            with self.assertRaises(UnreachableError):
+                call()
+            self.assertTrue(2 <= server.count <= 30, server.count)
+
+    def test_a_read_goes_on_after_a_server_that_shuts_down(self) -> None:
+        def line(seq: int) -> bytes:
+            return b'{"seq":%d,"time":"2026-01-01T00:00:00Z","kind":"message","role":"","author":"","turn":"","data":1}\n' % seq
+
+        answers = [line(1) + b'{"problem":{"type":"/problems/closing","status":503}}\n', line(2)]
+
+        def answer(n: int, peer: socket.socket) -> None:
+            peer.sendall(b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s" % (len(answers[n - 1]), answers[n - 1]))
+
+        server = Canned(self, answer)
+        self.assertEqual([e.seq for e in self.client(server.url).session("s").read()], [1, 2])
 
 
 class Follow(WithServer):

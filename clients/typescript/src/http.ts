@@ -132,8 +132,7 @@ export class Http {
 
   /** Sends a request until it is answered, as long as a retry may help. */
   async do(q: Request, signal?: AbortSignal): Promise<{ res: Response; uncertain: boolean }> {
-    const began = Date.now();
-    let pause = pauseMin;
+    const tries = new Tries(this);
     let unsure = false;
     for (;;) {
       this.check(signal);
@@ -146,10 +145,9 @@ export class Http {
         if (signal?.aborted) throw this.ended(signal, unsure);
         const passing = ['unreachable', 'outcome-unknown', 'closing'].includes(error.code) && !refusedByTLS(error.cause);
         const unknownPlace = !this.reached && nobodyThere(error.cause);
-        if (q.once || !passing || unknownPlace || Date.now() - began > this.patience || this.closing.signal.aborted) throw error;
+        if (q.once || !passing || unknownPlace || !tries.again()) throw error;
       }
-      await sleep(pause * (0.5 + Math.random()), signal);
-      pause = Math.min(2 * pause, pauseMax);
+      await tries.pause(signal);
     }
   }
 
@@ -164,7 +162,7 @@ export class Http {
   }
 
   private async answered<T>(q: Request, signal: AbortSignal): Promise<{ value: T; uncertain: boolean }> {
-    const began = Date.now();
+    const tries = new Tries(this);
     let unsure = false;
     if (this.closing.signal.aborted) throw new HansardError('closed', 'the client was closed');
     for (;;) {
@@ -183,9 +181,10 @@ export class Http {
       } catch (cause) {
         unsure = true;
         if (signal.aborted) throw this.ended(signal, true);
-        if (q.once || Date.now() - began > this.patience) {
+        if (q.once || !tries.again()) {
           throw uncertain(new HansardError('unreachable', `the answer of ${this.name} broke off: ${reason(cause)}`, undefined, { cause }));
         }
+        await tries.pause(signal);
         continue;
       }
       try {
@@ -211,7 +210,7 @@ export class Http {
     return error;
   }
 
-  /** The objects of a response, one per line. When the connection breaks it asks again, for what `next` returns. */
+  /** The objects of a response, one per line. When the connection breaks, or the server shuts down, it asks again, for what `next` returns. */
   async *lines(next: () => Request | undefined, given?: AbortSignal): AsyncGenerator<any, void, undefined> {
     const { signal, unlink } = link(this.closing.signal, given);
     try {
@@ -222,31 +221,53 @@ export class Http {
   }
 
   private async *linesUntil(next: () => Request | undefined, signal: AbortSignal): AsyncGenerator<any, void, undefined> {
-    let began = Date.now();
+    let tries = new Tries(this);
     for (;;) {
       const q = next();
       if (!q) return;
       const { res } = await this.do({ ...q, accept: 'application/x-ndjson' }, signal);
-      let got = false;
       try {
         for await (const line of linesOf(res)) {
-          got = true;
-          began = Date.now();
-          if (!line) continue;
-          const object = JSON.parse(line);
-          if (object.problem && Object.keys(object).length === 1) throw fromProblem(object.problem);
-          yield object;
+          const object = JSON.parse(line || '{}');
+          if (object.problem && Object.keys(object).length === 1) {
+            const error = fromProblem(object.problem);
+            if (error.code !== 'closing') throw error;
+            throw new BrokenOff(error.message, { cause: error }); // another server, or the same one later, has the rest
+          }
+          tries = new Tries(this);
+          if (line) yield object;
         }
         return;
       } catch (thrown) {
         if (thrown instanceof HansardError) throw thrown;
         if (signal.aborted) throw this.ended(signal, false);
         if (!(thrown instanceof BrokenOff)) throw thrown;
-        if (!next() || (!got && Date.now() - began > this.patience)) {
+        if (!next() || !tries.again()) {
           throw new HansardError('unreachable', `the answer of ${this.name} broke off: ${thrown.message}`, undefined, { cause: thrown });
         }
       }
+      await tries.pause(signal);
+      this.check(signal);
     }
+  }
+}
+
+/** Attempts at one thing. Patience begins with the first failure: how long it took until then does not count. */
+class Tries {
+  private since: number | undefined;
+  private next = pauseMin;
+
+  constructor(private readonly http: Http) {}
+
+  /** Whether there is to be another attempt after one has failed. */
+  again(): boolean {
+    this.since ??= performance.now();
+    return performance.now() - this.since <= this.http.patience && !this.http.closing.signal.aborted;
+  }
+
+  async pause(signal?: AbortSignal): Promise<void> {
+    await sleep(this.next * (0.5 + Math.random()), signal);
+    this.next = Math.min(2 * this.next, pauseMax);
   }
 }
 

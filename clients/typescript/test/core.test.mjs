@@ -313,6 +313,42 @@ describe('unknown outcomes', () => {
   });
 });
 
+describe('patience is for a server that does not answer', () => {
+  const cut = () => new Response(new ReadableStream({ pull: (c) => c.error(new Error('cut')) }), { status: 200 });
+  const json = (value) => new Response(JSON.stringify(value), { status: 200 });
+
+  test('a request that was lost late is sent again', async (t) => {
+    const patience = 300;
+    let count = 0;
+    const fake = async () => {
+      const n = ++count;
+      if (n === 1 || n === 3) await new Promise((done) => setTimeout(done, 2 * patience)); // as long as a wait may take
+      if (n === 1) throw new TypeError('fetch failed', { cause: { code: 'UND_ERR_SOCKET' } });
+      return n === 3 ? cut() : json({ last_seq: 2 });
+    };
+    const s = client(t, server.url, { fetch: fake, patience }).session('s');
+    for (let x = 0; x < 2; x++) await s.wait(1);
+    assert.equal(count, 4);
+  });
+
+  test('broken answers are requested with pauses', async (t) => {
+    let count = 0;
+    const s = client(t, server.url, { fetch: async () => (count++, cut()), patience: 500 }).session('s');
+    for (const call of [() => s.info(), () => collect(s.read())]) {
+      count = 0;
+      await assert.rejects(call(), code('unreachable'));
+      assert.ok(count >= 2 && count <= 30, `${count} requests`);
+    }
+  });
+
+  test('a read goes on after a server that shuts down', async (t) => {
+    const line = (seq) => JSON.stringify({ seq, time: '', kind: 'message', role: '', author: '', turn: '', data: seq }) + '\n';
+    const answers = [line(1) + '{"problem":{"type":"/problems/closing","status":503}}\n', line(2)];
+    const fake = async () => new Response(answers.shift(), { status: 200 });
+    assert.deepEqual(await seqs(client(t, server.url, { fetch: fake }).session('x').read()), [1, 2]);
+  });
+});
+
 test('what lives long does not gather what calls hang on it', async (t) => {
   // fetch lets go of a signal when the garbage is collected: too late for one that many calls have.
   const { getEventListeners } = await import('node:events');
