@@ -295,10 +295,10 @@ export class Session {
     const { wait = 0, ttl = 0, max_hold = 0, exclusive = false, label = '', steal = '', signal } = claim;
     const name = crypto.randomUUID();
     const json = { wait_ms: wait === Infinity ? -1 : Math.ceil(wait), ttl_ms: ttl, max_hold_ms: max_hold, exclusive, label, steal, claim: name };
-    const asked = Date.now();
+    const asked = performance.now();
     try {
       const { value } = await this.http.answer<Grant>({ method: 'POST', path: this.path('/turn'), json }, this.http.closing.signal, signal);
-      return new Turn(this.http, this, value, wait ? Date.now() : asked);
+      return new Turn(this.http, this, value, wait ? performance.now() : asked);
     } catch (error) {
       if (isCode(error, 'aborted', 'closed')) {
         // A grant that is under way must not be left behind. If the server does not answer, it is left to its TTL.

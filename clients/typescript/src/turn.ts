@@ -53,6 +53,7 @@ export class Turn {
    * it, so that a stolen turn is noticed at once and not at the next renewal.
    */
   private async keep(asked: number): Promise<HansardError> {
+    // Times are those of performance.now: the wall clock may be set back, and renewals would stop.
     const { ttl_ms: ttl, max_hold_ms: maxHold = 0 } = this.info;
     const every = Math.floor(ttl / 3);
     let renewed = asked;
@@ -63,17 +64,17 @@ export class Turn {
       const due = Math.min(renewed + every, maxHold ? asked + maxHold : Infinity);
       const changed = await this.pause(due, watch ? seen : 0);
       if (stopped.aborted) break;
-      if (maxHold && Date.now() >= asked + maxHold) return new HansardError('fenced', 'the turn was held for its whole max_hold');
+      if (maxHold && performance.now() >= asked + maxHold) return new HansardError('fenced', 'the turn was held for its whole max_hold');
       // A server that does not answer must not let the holder believe that it still has the turn.
       const until = renewed + ttl;
-      const alive = [stopped, AbortSignal.timeout(Math.max(0, until - Date.now()))];
+      const alive = [stopped, AbortSignal.timeout(Math.max(0, Math.ceil(until - performance.now())))];
       try {
         if (changed) {
           const { value } = await this.http.answer<Info>({ method: 'GET', path: sessionPath(this.session.id) }, ...alive);
           if (value.turn?.grant !== this.grant) return new HansardError('fenced', 'somebody else has the turn');
           seen = value.last_seq;
         }
-        const now = Date.now();
+        const now = performance.now();
         if (now >= renewed + every) {
           await this.http.answer({ method: 'PUT', path: sessionPath(this.session.id, '/turn'), json: { grant: this.grant } }, ...alive);
           renewed = now;
@@ -82,7 +83,7 @@ export class Turn {
         if (stopped.aborted) break;
         if (isCode(error, 'fenced', 'deleted', 'not-found', 'closed')) return error;
         if (isCode(error, 'missing-right', 'unauthorized')) watch = false; // a token that can't read can still renew
-        if (Date.now() >= until) return new HansardError('fenced', `the turn could not be renewed for ${ttl} ms`, undefined, { cause: error });
+        if (performance.now() >= until) return new HansardError('fenced', `the turn could not be renewed for ${ttl} ms`, undefined, { cause: error });
         await sleep(Math.min(every / 4, 1000), stopped);
       }
     }
@@ -92,12 +93,12 @@ export class Turn {
   /** Waits for a time or, if `seen` is not 0, until the session changes or is gone. */
   private async pause(due: number, seen: number): Promise<boolean> {
     const stopped = this.stopped.signal;
-    if (!seen || due - Date.now() <= notice) {
-      await sleep(Math.max(0, due - Date.now()), stopped);
+    if (!seen || due - performance.now() <= notice) {
+      await sleep(Math.max(0, due - performance.now()), stopped);
       return false;
     }
     await sleep(notice, stopped);
-    const waiting = link(stopped, AbortSignal.timeout(Math.max(0, due - Date.now())));
+    const waiting = link(stopped, AbortSignal.timeout(Math.max(0, Math.ceil(due - performance.now()))));
     try {
       await this.session.wait(seen, waiting.signal);
     } catch (error) {
@@ -106,6 +107,6 @@ export class Turn {
     } finally {
       waiting.unlink();
     }
-    return Date.now() < due;
+    return performance.now() < due;
   }
 }

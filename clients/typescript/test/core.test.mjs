@@ -514,6 +514,17 @@ describe('turns', () => {
     await assert.rejects(turn.release(), code('fenced'));
   });
 
+  test('a clock that is set back does not keep it from renewing', async (t) => {
+    const s = await filled(t);
+    const turn = await s.turn({ ttl: 1000 });
+    const { now } = Date;
+    t.after(() => (Date.now = now));
+    Date.now = () => now() - 3_600_000;
+    await assert.rejects(client(t).session(s.id).turn({ wait: 3000 }), code('held')); // three times its TTL
+    assert.equal(turn.lost, false);
+    await turn.release();
+  });
+
   test('a stolen turn aborts its signal', async (t) => {
     const s = await filled(t);
     const work = s.withTurn({ ttl: 600_000 }, async (turn) => {
