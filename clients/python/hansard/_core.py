@@ -401,9 +401,12 @@ class Core:
         wait = claim.get("wait_ms", 0)
         q = Request("POST", path_of(session, "/turn"), body={**claim, "claim": name}, silence=math.inf if wait < 0 else wait / 1000 + self.timeout)
         try:
-            return types.grant((await self.answer(q, scope=scope))[0])
+            return types.grant((await self.answer(q, scope=scope or self.closing))[0])
         except errors.HansardError as e:
-            raise open_outcome(e) from e.__cause__
+            if not isinstance(e, errors.ClosedError):
+                raise open_outcome(e) from e.__cause__
+            await self._withdraw(session, name)
+            raise
         except BaseException:  # cancelled, or interrupted: a grant that is under way must not be left behind
             await self._withdraw(session, name)
             raise
@@ -411,8 +414,9 @@ class Core:
     async def _withdraw(self, session: str, name: str) -> None:
         q = Request("DELETE", path_of(session, "/turn"), body={"claim": name})
         try:
-            await self.answer(q, until=time.monotonic() + 2)
-        except errors.HansardError:
+            res, _ = await self._do(q, Scope(), time.monotonic() + 2)  # also if the client is closed
+            await res.all()
+        except (errors.HansardError, OSError):
             pass  # the grant is left to its TTL
 
     async def renew(self, session: str, grant: str, scope: Optional[Scope] = None, until: float = math.inf) -> None:
@@ -459,7 +463,7 @@ class Core:
                     renewed = now
             except (errors.FencedError, errors.DeletedError, errors.NotFoundError) as e:
                 return e
-            except errors.HansardError as e:
+            except Exception as e:  # also an answer that is not the server's: it must not end the renewals in silence
                 if scope.ended:
                     break
                 if isinstance(e, (errors.MissingRightError, errors.UnauthorizedError)):
@@ -483,7 +487,7 @@ class Core:
                 await self.wait(session, seen, scope, due)
         except errors.TimedOut:
             return False
-        except errors.HansardError:
+        except Exception:
             pass  # a change, too: the session was deleted, for example
         return time.monotonic() < due
 

@@ -525,6 +525,40 @@ class Turns(WithServer):
         proxy.close()
         self.assertTrue(turn.wait_lost(30))
 
+    def test_an_answer_of_something_else_does_not_end_the_renewals_in_silence(self) -> None:
+        def answer(n: int, peer: socket.socket) -> None:
+            if n > 2:
+                return  # it is away
+            body = b'{"grant":"1-0000000000000001","holder":{},"seq":1,"since":"2026-01-01T00:00:00Z","ttl_ms":600}' if n == 1 else b"[]"
+            peer.sendall(b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
+
+        turn = self.client(Canned(self, answer).url, patience=0.1).session("s").turn(ttl=0.6)
+        self.assertTrue(turn.wait_lost(30))
+
+    def test_closing_ends_the_wait_for_it(self) -> None:
+        s = self.client().session(next(names))
+        s.append({"data": 1}, create=True)
+        first, asked, ended = s.turn(), threading.Event(), []
+        proxy = Proxy(self.server.port, lambda n, head: asked.set() or "pass")
+        self.addCleanup(proxy.close)
+        c = self.client(proxy.url)
+
+        def wait() -> None:
+            try:
+                c.session(s.id).turn(wait=math.inf)
+            except ClosedError as e:
+                ended.append(e)
+
+        waiter = threading.Thread(target=wait, daemon=True)
+        waiter.start()
+        self.assertTrue(asked.wait(30))
+        c.close()
+        waiter.join(10)
+        self.assertEqual(len(ended), 1)
+        first.release()
+        with s.turn():  # the claim was given up
+            pass
+
     def test_a_claim_whose_answer_is_lost_gets_its_turn(self) -> None:
         s = self.client().session(next(names))
         s.append({"data": 1}, create=True)
