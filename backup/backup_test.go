@@ -636,3 +636,76 @@ func TestRedacted(t *testing.T) {
 		}
 	})
 }
+
+// TestDamagedSince: an increment does not take back what its base has of a session that was
+// damaged since.
+func TestDamagedSince(t *testing.T) {
+	dir := t.TempDir()
+	src, err := filestore.Open(dir, nil)
+	must(t, err)
+	for _, id := range []hansard.SessionID{"a", "broken", "c"} {
+		say(t, src, id, "one")
+		say(t, src, id, "two")
+		say(t, src, id, "three")
+	}
+	full, _ := save(t, src, backup.WriteOptions{})
+	must(t, src.Close())
+	log := filepath.Join(dir, "sessions", "broken.jsonl")
+	text, err := os.ReadFile(log)
+	must(t, err)
+	must(t, os.WriteFile(log, []byte(strings.Replace(string(text), `"two"`, `"TWO"`, 1)), 0o600))
+	src, err = filestore.Open(dir, nil)
+	must(t, err)
+	defer src.Close()
+	say(t, src, "c", "four")
+	inc, w := increment(t, src, full)
+	if w.Damaged != 1 || w.Changed != 1 {
+		t.Errorf("wrote %+v", w)
+	}
+	dst := memstore.New()
+	c := open(t, full, inc)
+	must(t, c.Check(t.Context(), nil))
+	wantAll(t, restoreAll(t, c, dst))
+	for id, want := range map[hansard.SessionID]hansard.Seq{"a": 3, "broken": 3, "c": 4} {
+		if info, err := dst.Stat(t.Context(), id); err != nil || info.LastSeq != want {
+			t.Errorf("%s: %+v, %v", id, info, err)
+		}
+	}
+	_, err = src.Repair(t.Context(), "broken")
+	must(t, err)
+	next, w := increment(t, src, inc)
+	if w.Damaged != 0 {
+		t.Errorf("after a repair: %+v", w)
+	}
+	c = open(t, full, inc, next)
+	must(t, c.Check(t.Context(), nil))
+	for id, r := range restoreAll(t, c, dst) {
+		if r.Err != nil || r.Added != 0 {
+			t.Errorf("%s once more: %+v", id, r)
+		}
+	}
+}
+
+// TestVanishedMeanwhile: a session that goes away while the backup is made is reported, and what
+// the base has of it stays.
+func TestVanishedMeanwhile(t *testing.T) {
+	inner := memstore.New()
+	say(t, inner, "s", "hello")
+	full, _ := save(t, &noName{Exporter: inner}, backup.WriteOptions{})
+	inc, w := increment(t, gone{&noName{Exporter: inner}}, full)
+	if w.Damaged != 1 || w.Sessions != 1 {
+		t.Errorf("wrote %+v", w)
+	}
+	dst := memstore.New()
+	wantAll(t, restoreAll(t, open(t, full, inc), dst))
+	if info, err := dst.Stat(t.Context(), "s"); err != nil || info.LastSeq != 1 {
+		t.Errorf("%+v, %v", info, err)
+	}
+}
+
+// gone is a store whose sessions are not there any more when they are looked at.
+type gone struct{ *noName }
+
+func (gone) Stat(context.Context, hansard.SessionID) (hansard.Info, error) {
+	return hansard.Info{}, hansard.ErrNotFound
+}

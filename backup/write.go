@@ -215,6 +215,9 @@ func (b *writing) session(o hansard.Origin, base *Entry) error {
 		b.tombstone(base, o)
 		return nil
 	case errors.Is(err, hansard.ErrNotFound): // its log was removed from outside
+		if base != nil && base.Created.Equal(o.Created) {
+			b.vanished(*base)
+		}
 		return nil
 	case err != nil && !aboutSession(err):
 		return err
@@ -232,9 +235,16 @@ func (b *writing) session(o hansard.Origin, base *Entry) error {
 		return nil
 	}
 	if base != nil {
-		if goesOn, err := b.goesOn(base, info.LastSeq); err != nil {
+		switch goesOn, err := b.goesOn(base, &info); {
+		case errors.Is(err, hansard.ErrDeleted):
+			b.tombstone(base, o)
+			return nil
+		case err != nil && !aboutSession(err):
 			return err
-		} else if !goesOn {
+		case err != nil: // the base has more of it than can be read now
+			b.failed(base, o, err)
+			return nil
+		case !goesOn:
 			base = nil
 		}
 	}
@@ -242,18 +252,18 @@ func (b *writing) session(o hansard.Origin, base *Entry) error {
 }
 
 // goesOn reports whether a session continues the one that the base has. It does not if the
-// store was reset to an older state since.
-func (b *writing) goesOn(base *Entry, last hansard.Seq) (bool, error) {
-	if base.Last > last {
+// store was reset to an older state since. An error about the session means that its log can't
+// be read that far.
+func (b *writing) goesOn(base *Entry, info *hansard.Info) (bool, error) {
+	switch {
+	case base.Last == 0:
+		return true, nil
+	case base.Last > info.LastSeq && info.Damage != nil:
+		return false, info.Damage
+	case base.Last > info.LastSeq:
 		return false, nil
 	}
-	if base.Last == 0 {
-		return true, nil
-	}
 	for e, err := range b.src.Read(b.ctx, base.ID, hansard.Range{After: base.Last - 1, Limit: 1}) {
-		if err != nil && aboutSession(err) {
-			return false, nil // what can be read is written from the beginning
-		}
 		return err == nil && tailOf(&e) == base.Tail, err
 	}
 	return false, nil
