@@ -51,7 +51,9 @@ func writeCleverAgents(ctx context.Context, s *session, w *bufio.Writer) error {
 	// Without "sha256:": cleveragents adds that prefix itself when it imports a file.
 	export["checksum"] = wire.Marshal(importer.CleverAgentsSum(export))
 	var members []json.RawMessage
-	for _, name := range slices.Sorted(maps.Keys(export)) {
+	// The messages last, so that programs find the rest at the beginning.
+	names := slices.DeleteFunc(slices.Sorted(maps.Keys(export)), func(name string) bool { return name == "messages" })
+	for _, name := range append(names, "messages") {
 		members = append(members, append(append(wire.Marshal(name), ": "...), export[name]...))
 	}
 	_, err := w.Write(append(joined('{', members, '}'), '\n'))

@@ -278,6 +278,38 @@ func TestCleverAgentsBack(t *testing.T) {
 	}
 }
 
+// TestCleverAgentsLong: an export is recognised, and its session found, however long the messages
+// are and whatever the order of its members.
+func TestCleverAgentsLong(t *testing.T) {
+	store := memstore.New()
+	b := hansard.Batch{Create: true, Events: []hansard.Event{hansard.Message("user", strings.Repeat("long ", 1<<17)), hansard.Message("agent", "short")}}
+	if _, err := store.Append(t.Context(), "s", b); err != nil {
+		t.Fatal(err)
+	}
+	written := export(t, store, "s", "cleveragents")
+	var members map[string]json.RawMessage
+	if err := json.Unmarshal([]byte(written), &members); err != nil {
+		t.Fatal(err)
+	}
+	sorted, err := json.Marshal(members) // as json.dumps does with sort_keys=True
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string]string{"as it is": written, "sorted": string(sorted)} {
+		path := filepath.Join(t.TempDir(), "x.json")
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		sources, err := importer.Named(importer.Formats(), []string{path})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := sources[0]; got.Format.Name() != "cleveragents" || got.Session != "s" {
+			t.Errorf("%s: it is session %s of %s", name, got.Session, got.Format.Name())
+		}
+	}
+}
+
 // TestCleverAgentsSum: Python finds the checksum right, as cleveragents asks it.
 func TestCleverAgentsSum(t *testing.T) {
 	python, err := exec.LookPath("python3")

@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"path/filepath"
@@ -30,22 +31,24 @@ func (cleverAgents) Match(path string, head func() []byte) bool {
 		return false
 	}
 	h := head()
-	return bytes.Contains(h, []byte(`"session_id"`)) && bytes.Contains(h, []byte(`"messages"`)) &&
-		(bytes.Contains(h, []byte(`"schema_version"`)) || bytes.Contains(h, []byte(`"checksum"`)))
+	has := func(name string) bool { return bytes.Contains(h, []byte(`"`+name+`"`)) }
+	// Sorted, the members after the messages may be beyond the head.
+	return has("messages") && (has("session_id") && (has("schema_version") || has("checksum")) || has("checksum") && has("actor_name"))
 }
 
-func (cleverAgents) Identify(s *Source, head []byte) {
+func (cleverAgents) Identify(s *Source, _ []byte) {
 	base := filepath.Base(s.Path)
 	s.Session = strings.TrimSuffix(base, filepath.Ext(base))
-	// The head may end within the object: its id comes early, or is found when the
-	// whole is read.
-	if i := bytes.Index(head, []byte(`"session_id"`)); i >= 0 {
-		dec := json.NewDecoder(bytes.NewReader(bytes.TrimLeft(head[i+len(`"session_id"`):], " \t\r\n:")))
-		var id string
-		if dec.Decode(&id) == nil && id != "" {
-			s.Session = id
+	// The id may come after the messages, and messages may have members of the same name.
+	// What can't be read is reported when it is imported.
+	enough := errors.New("enough")
+	_ = s.quiet().document(context.Background(), nil, func(Raw) error { return enough }, func(m member) error {
+		if m.name != "session_id" {
+			return nil
 		}
-	}
+		s.Session = first(textOf(m.value), s.Session)
+		return enough
+	})
 }
 
 type cleverMessage struct {
