@@ -160,3 +160,22 @@ func FuzzOpen(f *testing.F) {
 		}
 	})
 }
+
+// TestTwice: of two exports of one session in one file nothing is left out in silence.
+func TestTwice(t *testing.T) {
+	src := memstore.New()
+	defer src.Close()
+	var both bytes.Buffer
+	for range 2 {
+		if _, err := src.Append(t.Context(), "s", hansard.Batch{Create: true, Events: []hansard.Event{hansard.Message("user", "hello")}}); err != nil {
+			t.Fatal(err)
+		}
+		if err := archive.Write(t.Context(), src, "s", &both); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f, err := archive.Open(t.Context(), bytes.NewReader(both.Bytes()), int64(both.Len()))
+	if err == nil {
+		t.Errorf("it has %v, and is fine", f.Sessions())
+	}
+}

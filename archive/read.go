@@ -221,6 +221,9 @@ func (c *checker) begin(l *line, offset int64, raw []byte) error {
 	if err := hansard.CheckID(l.Origin.ID); err != nil {
 		return err
 	}
+	if _, err := c.file.find(l.Origin.ID); err == nil {
+		return fmt.Errorf("session %s comes twice", l.Origin.ID)
+	}
 	c.now = &content{origin: *l.Origin, first: offset + int64(len(raw)) + 1, attachments: map[string]*pieces{}}
 	c.sum, c.got = sha256.New(), end{}
 	c.hash(raw)
