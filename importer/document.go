@@ -23,7 +23,7 @@ type member struct {
 }
 
 // document reads a source that is one JSON value: an array, whose elements are passed on,
-// or an object, whose members are passed on, except that of a member named in arrays the
+// or an object, whose members are passed on, except that of an array named in arrays the
 // elements are. Unreadable content is reported; what comes before it is passed on.
 func (in *Input) document(ctx context.Context, arrays []string, element func(raw Raw) error, each func(member) error) error {
 	f, err := in.open()
@@ -33,6 +33,7 @@ func (in *Input) document(ctx context.Context, arrays []string, element func(raw
 	defer f.Close()
 	limit := &cappedReader{r: f}
 	d := &documentReader{dec: json.NewDecoder(limit), limit: limit, ctx: ctx, element: element}
+	d.dec.UseNumber()
 	err = d.read(arrays, each)
 	var taken *takeError
 	switch {
@@ -89,6 +90,10 @@ func (d *documentReader) read(arrays []string, each func(member) error) error {
 			}
 			if _, nested := begin.(json.Delim); nested {
 				return fmt.Errorf("%q is not an array", text)
+			}
+			// A prompt may be a text instead. Its escapes are not kept, as it was not read as a whole.
+			if err := each(member{text, wire.Marshal(begin)}); err != nil {
+				return &takeError{err}
 			}
 			continue
 		}

@@ -382,3 +382,17 @@ func TestAnotherVersion(t *testing.T) {
 		t.Errorf("the first version added %d events, %v", r.Added, r.Err)
 	}
 }
+
+// TestPlainInput: a member that may be an array of messages, and is something else, is kept, too,
+// and other members byte for byte.
+func TestPlainInput(t *testing.T) {
+	dir := t.TempDir()
+	files{"r.json": `{"model":"m","input":"weather <in> \u00fc?","messages":null,"items":1.50,"output":[ {"role":"assistant","content":"<sunny>"}]}`}.write(t, dir)
+	store, reports := imported(t, openai, dir)
+	all := sorted(contents(t, store))
+	for _, want := range []string{`{"input":"weather <in> ü?"}`, `{"messages":null}`, `{"items":1.50}`, `{"output":[ {"role":"assistant","content":"<sunny>"}]}`} {
+		if !strings.Contains(all, want) {
+			t.Errorf("%s is missing in\n%s\n%+v", want, all, reports)
+		}
+	}
+}

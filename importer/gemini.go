@@ -81,7 +81,7 @@ func (gemini) Read(ctx context.Context, in *Input, emit func(Record) error) erro
 		if m.name == "lastUpdated" {
 			return nil // the messages show it
 		}
-		rec := Record{Mutable: true, Event: hansard.Event{ID: "member:" + m.name, Kind: hansard.KindMeta, Data: marshal(map[string]json.RawMessage{m.name: m.value})}}
+		rec := Record{Mutable: true, Event: hansard.Event{ID: "member:" + m.name, Kind: hansard.KindMeta, Data: without([]member{m})}}
 		if m.name == "summary" {
 			p.facts.Title(&rec, textOf(m.value))
 		}

@@ -59,7 +59,7 @@ func (c chat) Read(ctx context.Context, in *Input, emit func(Record) error) erro
 	return in.document(ctx, []string{"messages", "input", "items"}, func(raw Raw) error {
 		return emit(messageRecord(raw, &f))
 	}, func(m member) error { // around the messages
-		rec := Record{Mutable: true, Event: hansard.Event{ID: "member:" + m.name, Kind: hansard.KindMeta, Data: marshal(map[string]json.RawMessage{m.name: m.value})}}
+		rec := Record{Mutable: true, Event: hansard.Event{ID: "member:" + m.name, Kind: hansard.KindMeta, Data: without([]member{m})}}
 		switch m.name {
 		case "model":
 			f.Note(&rec, map[string]string{LabelModel: textOf(m.value)})
