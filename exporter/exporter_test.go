@@ -125,6 +125,36 @@ func TestCodexBack(t *testing.T) {
 	}
 }
 
+// TestCodexGap: where lines of a rollout could not be read, or were redacted since, an export leaves
+// them blank, so that the others are the same records if it is imported again.
+func TestCodexGap(t *testing.T) {
+	const at = "sessions/2026/08/01/rollout-2026-08-01T18-07-04-par.jsonl"
+	lines := strings.SplitAfter(rollout, "\n")
+	torn := lines[0] + lines[1][:30] + "\n\n" + strings.Join(lines[2:], "")
+	store := imported(t, "codex", map[string]string{at: torn})
+	before := names(t, store, "codex:par")
+	again := imported(t, "codex", map[string]string{at: export(t, store, "codex:par", "codex")})
+	if got := names(t, again, "codex:par"); got != before {
+		t.Errorf("imported again it is\n%s\nit was\n%s", got, before)
+	}
+	if _, err := store.Redact(t.Context(), "codex:par", hansard.Redaction{Seqs: []hansard.Seq{2}}); err != nil {
+		t.Fatal(err)
+	}
+	again = imported(t, "codex", map[string]string{at: export(t, store, "codex:par", "codex")})
+	for e, err := range again.Read(t.Context(), "codex:par", hansard.Range{}) {
+		if err != nil || !strings.Contains(before, e.ID+" ") {
+			t.Errorf("after a redaction it has %s, %v", e.ID, err)
+		}
+	}
+	far := hansard.Event{ID: "line:9000000000000:00000000", Data: []byte(strings.TrimSpace(lines[1]))}
+	if _, err := store.Append(t.Context(), "codex:par", hansard.Batch{Events: []hansard.Event{far}}); err != nil {
+		t.Fatal(err)
+	}
+	if n := len(export(t, store, "codex:par", "codex")); n > 2*len(rollout) {
+		t.Errorf("it has %d bytes", n)
+	}
+}
+
 // TestOutputInFile: what was imported from a file beside a session is not in its file.
 func TestOutputInFile(t *testing.T) {
 	const text = `{"type":"assistant","uuid":"a1","sessionId":"7","message":{"id":"m1","role":"assistant","content":[{"type":"tool_use","id":"t1","name":"Bash","input":{}}]}}` + "\n" +

@@ -121,14 +121,14 @@ func (c *claudeWriter) write(e *told, i int, s *saying) {
 // writeCodex writes a rollout that codex resume reads.
 func writeCodex(ctx context.Context, s *session, w *bufio.Writer) error {
 	native := s.info.Labels[importer.LabelTool] == "codex"
+	out := &numbered{w: w}
 	line := func(at, typ string, payload any) {
-		_, _ = w.Write(wire.Marshal(map[string]any{"timestamp": at, "type": typ, "payload": payload}))
-		_ = w.WriteByte('\n')
+		out.line(wire.Marshal(map[string]any{"timestamp": at, "type": typ, "payload": payload}))
 	}
 	first := map[hansard.Seq]bool{}
 	if native {
 		var err error
-		if first, err = s.firstLines(ctx, w); err != nil {
+		if first, err = s.firstLines(ctx, out); err != nil {
 			return err
 		}
 	}
@@ -144,11 +144,13 @@ func writeCodex(ctx context.Context, s *session, w *bufio.Writer) error {
 			continue
 		}
 		if e.in.Labels[importer.LabelTool] == "codex" && isRollout(&e.Event) {
+			if !e.repeated {
+				out.reach(e.ID)
+			}
 			err := s.raw(ctx, &e, func(r io.Reader) error {
-				if _, err := io.Copy(w, r); err != nil {
-					return err
-				}
-				return w.WriteByte('\n')
+				_, err := io.Copy(w, r)
+				out.line(nil)
+				return err
 			})
 			if err != nil {
 				return err
@@ -167,7 +169,7 @@ func writeCodex(ctx context.Context, s *session, w *bufio.Writer) error {
 // firstLines writes the lines that a fork's file begins with: its own first line, then that
 // of its parent if that is a fork itself, and so on. The repeated history follows them. It
 // returns which events these lines are.
-func (s *session) firstLines(ctx context.Context, w *bufio.Writer) (map[hansard.Seq]bool, error) {
+func (s *session) firstLines(ctx context.Context, out *numbered) (map[hansard.Seq]bool, error) {
 	var begins []hansard.Range
 	for i := len(s.forks) - 1; i >= 0; i-- {
 		begins = append(begins, hansard.Range{After: s.forks[i] + 1, Limit: 1}) // after the event that made it
@@ -183,11 +185,39 @@ func (s *session) firstLines(ctx context.Context, w *bufio.Writer) (map[hansard.
 			}
 			if isRollout(&e) && len(e.Attachments) == 0 {
 				written[e.Seq] = true
-				_, _ = w.Write(append(bytes.Clone(e.Data), '\n'))
+				out.line(e.Data)
 			}
 		}
 	}
 	return written, nil
+}
+
+// numbered counts the lines that are written: the records of a rollout have no ids of their
+// own, so an import tells them apart by their lines.
+type numbered struct {
+	w *bufio.Writer
+	n int
+}
+
+func (l *numbered) line(text []byte) {
+	_, _ = l.w.Write(text) // the writer remembers its first error
+	_ = l.w.WriteByte('\n')
+	l.n++
+}
+
+// maxBlank bounds how many lines are left blank: anyone may give an event such an id.
+const maxBlank = 1000
+
+// reach leaves lines blank, which Codex skips, where the imported file had some that could not
+// be read or were redacted since: so that the record with this id is on its line again.
+func (l *numbered) reach(id string) {
+	var at int
+	if _, err := fmt.Sscanf(id, "line:%d:", &at); err != nil || at-l.n > maxBlank {
+		return
+	}
+	for l.n < at-1 {
+		l.line(nil)
+	}
 }
 
 // isRollout reports whether an event is a line of a rollout.
