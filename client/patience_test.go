@@ -1,6 +1,8 @@
 package client_test
 
 import (
+	"bytes"
+	"encoding/json"
 	"errors"
 	"io"
 	"net/http"
@@ -97,5 +99,42 @@ func TestReadWhileClosing(t *testing.T) {
 	})
 	if events := storetest.ReadAll(t, s, "s"); len(events) != 5 {
 		t.Errorf("%d events, want 5", len(events))
+	}
+}
+
+// TestWaitGoesOn: a claim that is sent again waits for what is left of its time.
+func TestWaitGoesOn(t *testing.T) {
+	store := memstore.New()
+	holder, err := store.Create(t.Context(), "s", hansard.Meta{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := store.Acquire(t.Context(), holder.ID, hansard.Claim{}); err != nil {
+		t.Fatal(err)
+	}
+	var waits []int64
+	s := behind(t, store, 10*time.Second, func(w http.ResponseWriter, r *http.Request, server http.Handler) {
+		body, err := io.ReadAll(r.Body)
+		var given struct {
+			Wait int64 `json:"wait_ms"`
+		}
+		if err == nil {
+			err = json.Unmarshal(body, &given)
+		}
+		if err != nil {
+			t.Error(err)
+		}
+		if waits = append(waits, given.Wait); len(waits) == 1 {
+			time.Sleep(300 * time.Millisecond) // it waits
+			panic(http.ErrAbortHandler)
+		}
+		r.Body = io.NopCloser(bytes.NewReader(body))
+		server.ServeHTTP(w, r)
+	})
+	if _, err := s.Acquire(t.Context(), "s", hansard.Claim{Wait: 500 * time.Millisecond}); !errors.Is(err, hansard.ErrHeld) {
+		t.Error(err)
+	}
+	if len(waits) != 2 || waits[0] != 500 || waits[1] > 200 {
+		t.Errorf("it waited %v ms", waits)
 	}
 }

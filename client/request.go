@@ -29,7 +29,8 @@ type request struct {
 	path   string
 	query  url.Values
 	body   []byte
-	lines  bool // asks for one JSON object per line
+	fresh  func() []byte // makes the body of each attempt, if it is not the same
+	lines  bool          // asks for one JSON object per line
 	// part asks for the bytes from an offset on.
 	part bool
 	from int64
@@ -124,6 +125,9 @@ func (s *Store) once(ctx context.Context, q *request) (res *http.Response, sent 
 	address := s.base + q.path
 	if len(q.query) > 0 {
 		address += "?" + q.query.Encode()
+	}
+	if q.fresh != nil {
+		q.body = q.fresh()
 	}
 	var body io.Reader = bytes.NewReader(q.body)
 	if q.stream != nil {

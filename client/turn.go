@@ -24,10 +24,16 @@ func (s *Store) Acquire(ctx context.Context, id hansard.SessionID, c hansard.Cla
 	defer leave()
 	asking, cancel := s.until(ctx)
 	defer cancel()
-	name := uuid.NewString()
-	body := wire.Marshal(wire.NewClaim(c, name))
+	name, began := uuid.NewString(), time.Now()
+	body := func() []byte {
+		left := c
+		if c.Wait > 0 && c.Wait != hansard.Forever { // a claim that is sent again has waited before
+			left.Wait = max(0, c.Wait-time.Since(began))
+		}
+		return wire.Marshal(wire.NewClaim(left, name))
+	}
 	var t hansard.Turn
-	uncertain, err := s.answer(asking, &request{method: http.MethodPost, path: sessionPath(id, "/turn"), body: body}, &t)
+	uncertain, err := s.answer(asking, &request{method: http.MethodPost, path: sessionPath(id, "/turn"), fresh: body}, &t)
 	switch {
 	case err == nil:
 		return t, nil

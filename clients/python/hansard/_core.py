@@ -37,13 +37,14 @@ Body = Union[bytes, BinaryIO, Iterable[bytes]]
 class Request:
     def __init__(self, method: str, path: str, query: Query = (), body: Optional[Any] = None, *, accept: str = "application/json",
                  headers: Mapping[str, str] = {}, data: Optional[bytes] = None, stream: Optional[Callable[[], Iterable[bytes]]] = None,
-                 silence: float = 0.0) -> None:  # fmt: skip
+                 silence: float = 0.0, fresh: Optional[Callable[[], Any]] = None) -> None:  # fmt: skip
         self.method, self.path, self.accept, self.headers, self.stream, self.silence = method, path, accept, dict(headers), stream, silence
+        self.fresh = fresh  # makes the body of each attempt, if it is not the same
         pairs = [(k, str(v)) for k, v in query if v is not None and v != "" and v is not False]
         if pairs:
             self.path += "?" + urlencode(pairs)
         self.body = data
-        if body is not None:
+        if body is not None or fresh is not None:
             self.body = types.dump(body)
             self.headers["Content-Type"] = "application/json"
 
@@ -84,6 +85,8 @@ class Core:
     async def _once(self, q: Request, scope: Scope, until: float, sent: _http.Sent) -> _http.Response:
         """Sends a request once. `sent` says whether the server may have acted on it."""
         sent.sent = False
+        if q.fresh is not None:
+            q.body = types.dump(q.fresh())
         try:
             res = await _http.send(self.pool, scope, self._head(q), q.body or b"", q.stream() if q.stream else None,
                                    until, q.silence or self.timeout, sent, q.method == "HEAD")  # fmt: skip
@@ -397,9 +400,14 @@ class Core:
     # -- turns ---------------------------------------------------------------------
 
     async def acquire(self, session: str, claim: Mapping[str, Any], scope: Optional[Scope] = None) -> types.Grant:
-        name = str(uuid.uuid4())
-        wait = claim.get("wait_ms", 0)
-        q = Request("POST", path_of(session, "/turn"), body={**claim, "claim": name}, silence=math.inf if wait < 0 else wait / 1000 + self.timeout)
+        name, began, wait = str(uuid.uuid4()), time.monotonic(), claim.get("wait_ms", 0)
+
+        def fresh() -> Mapping[str, Any]:
+            # A claim that is sent again has waited before.
+            left = wait if wait <= 0 else max(0, wait - int((time.monotonic() - began) * 1000))
+            return {**claim, "claim": name, "wait_ms": left}
+
+        q = Request("POST", path_of(session, "/turn"), fresh=fresh, silence=math.inf if wait < 0 else wait / 1000 + self.timeout)
         try:
             return types.grant((await self.answer(q, scope=scope or self.closing))[0])
         except errors.HansardError as e:

@@ -336,9 +336,9 @@ class Unknown(WithServer):
 
 
 class Canned:
-    """A server that gives each request to a function with its number, which answers through the connection."""
+    """A server that gives each request to a function, with its number and the connection to answer through."""
 
-    def __init__(self, case: unittest.TestCase, answer: Callable[[int, socket.socket], None]) -> None:
+    def __init__(self, case: unittest.TestCase, answer: Callable[[int, socket.socket, bytes], None]) -> None:
         self.count = 0
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{self.listener.getsockname()[1]}"
@@ -350,10 +350,11 @@ class Canned:
                 except OSError:
                     return
                 with peer:
-                    if not peer.recv(1 << 16):
+                    request = peer.recv(1 << 16)
+                    if not request:
                         return
                     self.count += 1
-                    answer(self.count, peer)
+                    answer(self.count, peer, request)
 
         t = threading.Thread(target=serve)
         t.start()
@@ -372,7 +373,7 @@ class Patience(WithServer):
     def test_a_request_that_was_lost_late_is_sent_again(self) -> None:
         patience = 0.3
 
-        def answer(n: int, peer: socket.socket) -> None:
+        def answer(n: int, peer: socket.socket, _: bytes) -> None:
             if n in (2, 4):
                 time.sleep(2 * patience)  # as long as a wait may take
             if n == 4:
@@ -387,7 +388,7 @@ class Patience(WithServer):
         self.assertEqual(server.count, 5)
 
     def test_broken_answers_are_asked_for_with_pauses(self) -> None:
-        server = Canned(self, lambda n, peer: peer.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{"))
+        server = Canned(self, lambda n, peer, _: peer.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{"))
         s = self.client(server.url, patience=0.5).session("s")
         for call in (s.info, lambda: list(s.read())):
             server.count = 0
@@ -395,13 +396,29 @@ class Patience(WithServer):
                 call()
             self.assertTrue(2 <= server.count <= 30, server.count)
 
+    def test_a_claim_that_is_sent_again_waits_for_what_is_left_of_its_time(self) -> None:
+        waits = []
+
+        def answer(n: int, peer: socket.socket, request: bytes) -> None:
+            waits.append(json.loads(request.partition(b"\r\n\r\n")[2])["wait_ms"])
+            if n == 1:
+                return time.sleep(0.3)  # it waits
+            body = b'{"type":"/problems/held","status":423}'
+            peer.sendall(b"HTTP/1.1 423 Locked\r\nContent-Type: application/problem+json\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
+
+        s = self.client(Canned(self, answer).url).session("s")
+        with self.assertRaises((HeldError, OutcomeUnknown)):
+            s.turn(wait=0.5)
+        self.assertEqual(len(waits), 2)
+        self.assertTrue(waits[0] > 400 and waits[1] < 250, waits)
+
     def test_a_read_goes_on_after_a_server_that_shuts_down(self) -> None:
         def line(seq: int) -> bytes:
             return b'{"seq":%d,"time":"2026-01-01T00:00:00Z","kind":"message","role":"","author":"","turn":"","data":1}\n' % seq
 
         answers = [line(1) + b'{"problem":{"type":"/problems/closing","status":503}}\n', line(2)]
 
-        def answer(n: int, peer: socket.socket) -> None:
+        def answer(n: int, peer: socket.socket, _: bytes) -> None:
             peer.sendall(b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s" % (len(answers[n - 1]), answers[n - 1]))
 
         server = Canned(self, answer)
@@ -526,7 +543,7 @@ class Turns(WithServer):
         self.assertTrue(turn.wait_lost(30))
 
     def test_an_answer_of_something_else_does_not_end_the_renewals_in_silence(self) -> None:
-        def answer(n: int, peer: socket.socket) -> None:
+        def answer(n: int, peer: socket.socket, _: bytes) -> None:
             if n > 2:
                 return  # it is away
             body = b'{"grant":"1-0000000000000001","holder":{},"seq":1,"since":"2026-01-01T00:00:00Z","ttl_ms":600}' if n == 1 else b"[]"

@@ -294,8 +294,10 @@ export class Session {
   async turn(claim: Claim = {}): Promise<Turn> {
     const { wait = 0, ttl = 0, max_hold = 0, exclusive = false, label = '', steal = '', signal } = claim;
     const name = crypto.randomUUID();
-    const json = { wait_ms: wait === Infinity ? -1 : Math.ceil(wait), ttl_ms: ttl, max_hold_ms: max_hold, exclusive, label, steal, claim: name };
     const asked = performance.now();
+    // A claim that is sent again has waited before.
+    const left = () => (wait === Infinity ? -1 : Math.max(0, Math.ceil(wait - (performance.now() - asked))));
+    const json = () => ({ wait_ms: left(), ttl_ms: ttl, max_hold_ms: max_hold, exclusive, label, steal, claim: name });
     try {
       const { value } = await this.http.answer<Grant>({ method: 'POST', path: this.path('/turn'), json }, this.http.closing.signal, signal);
       return new Turn(this.http, this, value, wait ? performance.now() : asked);

@@ -9,6 +9,7 @@ export interface Request {
   method: string;
   path: string;
   query?: [string, string][];
+  /** A function makes the value for each attempt. */
   json?: unknown;
   body?: BodyInit;
   headers?: Record<string, string>;
@@ -89,7 +90,7 @@ export class Http {
     const headers: Record<string, string> = { Accept: q.accept ?? 'application/json', ...q.headers };
     if (this.token) headers.Authorization = 'Bearer ' + this.token;
     if (q.json !== undefined) headers['Content-Type'] = 'application/json';
-    const body = q.json !== undefined ? JSON.stringify(q.json) : q.body;
+    const body = q.json !== undefined ? JSON.stringify(typeof q.json === 'function' ? q.json() : q.json) : q.body;
     const init: RequestInit & { duplex?: 'half' } = { method: q.method, headers, signal: signal ?? null, redirect: 'manual', cache: 'no-store', credentials: 'omit' };
     if (body !== undefined) init.body = body;
     if (body instanceof ReadableStream) init.duplex = 'half';

@@ -341,6 +341,17 @@ describe('patience is for a server that does not answer', () => {
     }
   });
 
+  test('a claim that is sent again waits for what is left of its time', async (t) => {
+    const waits = [];
+    const fake = async (_, init) => {
+      if (waits.push(JSON.parse(init.body).wait_ms) > 1) return new Response('{"type":"/problems/held","status":423}', { status: 423, headers: { 'content-type': 'application/problem+json' } });
+      await new Promise((done) => setTimeout(done, 300)); // it waits
+      throw new TypeError('fetch failed', { cause: { code: 'UND_ERR_SOCKET' } });
+    };
+    await assert.rejects(client(t, server.url, { fetch: fake }).session('s').turn({ wait: 500 }), code('held', 'outcome-unknown'));
+    assert.ok(waits.length === 2 && waits[0] > 400 && waits[1] < 250, String(waits));
+  });
+
   test('a read goes on after a server that shuts down', async (t) => {
     const line = (seq) => JSON.stringify({ seq, time: '', kind: 'message', role: '', author: '', turn: '', data: seq }) + '\n';
     const answers = [line(1) + '{"problem":{"type":"/problems/closing","status":503}}\n', line(2)];
