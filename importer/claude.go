@@ -42,7 +42,7 @@ func (claude) Match(path string, head func() []byte) bool {
 		return r.isRecord()
 	})
 	// If nothing at the beginning can be read, the location decides.
-	return found || !readable && len(head()) > 0 && filepath.Base(filepath.Dir(filepath.Dir(path))) == "projects"
+	return found || !readable && len(head()) > 0 && (filepath.Base(filepath.Dir(filepath.Dir(path))) == "projects" || within(path, "subagents"))
 }
 
 // within reports whether a file is in a directory of this name, at any level.

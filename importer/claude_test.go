@@ -129,3 +129,17 @@ func TestSummaryCovers(t *testing.T) {
 		t.Errorf("the state is %s, want %s", info.State, want)
 	}
 }
+
+// TestClaudeLongPrompt: a file whose first line is longer than what is looked at is found by where
+// it is, the file of a sub-agent, too.
+func TestClaudeLongPrompt(t *testing.T) {
+	long := `{"type":"user","uuid":"u1","sessionId":"4","message":{"role":"user","content":"` + strings.Repeat("x", headBytes) + `"}}`
+	dir := t.TempDir()
+	files{"projects/-w/4.jsonl": lines("", long), "projects/-w/4/subagents/agent-7.jsonl": lines("", long)}.write(t, dir)
+	store, _ := imported(t, claude{}, dir)
+	for _, id := range []hansard.SessionID{"claude:4", "claude:4:agent-7"} {
+		if _, err := store.Stat(t.Context(), id); err != nil {
+			t.Error(err)
+		}
+	}
+}
