@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import math
+import select
 import socket
 import ssl
 import threading
@@ -114,7 +115,11 @@ class BlockingWire:
         self.sock.sendall(data)
 
     def usable(self) -> bool:
-        return True
+        # Nobody sends anything on an idle connection: what can be read is its end.
+        try:
+            return not select.select([self.sock], [], [], 0)[0]
+        except ValueError:  # too many files are open for select
+            return True
 
     def shut(self) -> None:
         """Wakes a reader in another thread."""

@@ -307,6 +307,16 @@ class Unknown(WithServer):
         self.assertEqual(b"".join(c.session(s.id).attachment(digest)), data)
         self.assertEqual(proxy.count, 4)  # with the heads of answers, a little less than a million each
 
+    def test_a_connection_that_was_closed_is_not_used_again(self) -> None:
+        c, proxy = self.through()
+        s = c.session(next(names))
+        s.append(message("user", "x"), create=True)
+        idle = c._core.pool._idle[0].wire.sock
+        proxy.cut()
+        idle.settimeout(30)
+        self.assertEqual(idle.recv(1, socket.MSG_PEEK), b"")  # its end has arrived
+        self.assertEqual(s.attach(iter([b"sent once"])).size, 9)
+
     def test_half_a_line_is_not_the_end(self) -> None:
         def line(seq: int) -> bytes:
             return b'{"seq":%d,"time":"2026-01-01T00:00:00Z","kind":"message","role":"","author":"","turn":"","data":1}\n' % seq
