@@ -47,17 +47,38 @@ export const sleep = (ms: number, signal?: AbortSignal) =>
     signal?.addEventListener('abort', end);
   });
 
+/** What is to be called when a signal aborts, by one listener for all calls: Node takes more than ten listeners for a leak. */
+const hung = new WeakMap<AbortSignal, { calls: Set<() => void>; listener: () => void }>();
+
+function hang(signal: AbortSignal, call: () => void): void {
+  let on = hung.get(signal);
+  if (!on) {
+    const calls = new Set<() => void>();
+    on = { calls, listener: () => [...calls].forEach((c) => c()) };
+    hung.set(signal, on);
+    signal.addEventListener('abort', on.listener);
+  }
+  on.calls.add(call);
+}
+
+function unhang(signal: AbortSignal, call: () => void): void {
+  const on = hung.get(signal);
+  if (!on?.calls.delete(call) || on.calls.size) return;
+  hung.delete(signal);
+  signal.removeEventListener('abort', on.listener);
+}
+
 /**
  * A signal for one call that aborts with any of the given ones. Those may live as long as the
- * program: the listeners on them are removed when the call ends, not by garbage collection.
+ * program: what hangs on them is removed when the call ends, not by garbage collection.
  */
 export function link(...signals: (AbortSignal | undefined)[]): { signal: AbortSignal; unlink: () => void } {
   const own = new AbortController();
   const given = signals.filter((s) => s !== undefined);
   const abort = () => own.abort(given.find((s) => s.aborted)?.reason);
   if (given.some((s) => s.aborted)) abort();
-  else for (const s of given) s.addEventListener('abort', abort);
-  return { signal: own.signal, unlink: () => given.forEach((s) => s.removeEventListener('abort', abort)) };
+  else for (const s of given) hang(s, abort);
+  return { signal: own.signal, unlink: () => given.forEach((s) => unhang(s, abort)) };
 }
 
 export class Http {

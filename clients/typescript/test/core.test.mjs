@@ -360,6 +360,21 @@ describe('patience is for a server that does not answer', () => {
   });
 });
 
+test('many calls at once are no leak', async (t) => {
+  const warned = [];
+  const listen = (w) => warned.push(w.message);
+  process.on('warning', listen);
+  t.after(() => process.off('warning', listen));
+  const s = await filled(t);
+  const stop = new AbortController();
+  const calls = Array.from({ length: 20 }, () => s.wait(1, stop.signal));
+  stop.abort(new Error('enough'));
+  for (const { reason } of await Promise.allSettled(calls)) assert.equal(reason.code, 'aborted');
+  await new Promise((done) => setImmediate(done));
+  assert.deepEqual(warned, []);
+  assert.ok((await s.info()).id);
+});
+
 test('what lives long does not gather what calls hang on it', async (t) => {
   // fetch lets go of a signal when the garbage is collected: too late for one that many calls have.
   const { getEventListeners } = await import('node:events');
