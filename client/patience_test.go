@@ -2,6 +2,7 @@ package client_test
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"io"
@@ -136,5 +137,23 @@ func TestWaitGoesOn(t *testing.T) {
 	}
 	if len(waits) != 2 || waits[0] != 500 || waits[1] > 200 {
 		t.Errorf("it waited %v ms", waits)
+	}
+}
+
+// TestWaitAnsweredAtOnce: a server that does not wait, because it is about to shut down, is asked
+// again with pauses.
+func TestWaitAnsweredAtOnce(t *testing.T) {
+	var requests atomic.Int64
+	s := behind(t, memstore.New(), 10*time.Second, func(w http.ResponseWriter, _ *http.Request, _ http.Handler) {
+		requests.Add(1)
+		_, _ = io.WriteString(w, `{"events":[],"last_seq":1}`)
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+	defer cancel()
+	if err := s.Wait(ctx, "s", 1); !errors.Is(err, context.DeadlineExceeded) {
+		t.Error(err)
+	}
+	if n := requests.Load(); n < 2 || n > 30 {
+		t.Errorf("%d requests", n)
 	}
 }

@@ -50,12 +50,22 @@ func (s *Store) Wait(ctx context.Context, id hansard.SessionID, after hansard.Se
 	defer cancel()
 	q := &request{method: http.MethodGet, path: sessionPath(id, "/events"), query: url.Values{
 		"after": {number(uint64(after))}, "limit": {"1"}, "wait_ms": {number(uint64(pollFor.Milliseconds()))}}}
-	for {
+	for pause := pauseMin; ; pause = min(2*pause, pauseMax) {
 		var page struct {
 			LastSeq hansard.Seq `json:"last_seq"`
 		}
+		asked := time.Now()
 		if _, err := s.answer(asking, q, &page); err != nil || page.LastSeq > after {
 			return s.ended(ctx, err)
+		}
+		if time.Since(asked) > pauseMax {
+			pause = pauseMin
+			continue
+		}
+		// It did not wait: it is about to shut down.
+		select {
+		case <-time.After(pause):
+		case <-asking.Done():
 		}
 	}
 }

@@ -388,14 +388,22 @@ class Core:
 
     async def wait(self, session: str, after: int, scope: Scope, until: float) -> None:
         """Returns when the session has an event past `after`."""
+        pause = PAUSE_MIN
         while True:
-            left = min(POLL_SECONDS, until - time.monotonic())
+            asked = time.monotonic()
+            left = min(POLL_SECONDS, until - asked)
             if left <= 0:
                 raise errors.TimedOut("nothing happened in time")
             q = Request("GET", path_of(session, "/events"), [("after", after), ("limit", 1), ("wait_ms", int(left * 1000) + 1)], silence=POLL_SECONDS + self.timeout)
             page, _ = await self.answer(q, scope=scope, until=until + 1)
             if page["last_seq"] > after:
                 return
+            if time.monotonic() - asked > PAUSE_MAX:
+                pause = PAUSE_MIN
+                continue
+            # It did not wait: it is about to shut down.
+            await self.io.sleep(min(pause, max(0.0, until - time.monotonic())), scope)
+            pause = min(2 * pause, PAUSE_MAX)
 
     # -- turns ---------------------------------------------------------------------
 

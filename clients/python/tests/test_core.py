@@ -406,6 +406,12 @@ class Patience(WithServer):
                 call()
             self.assertTrue(2 <= server.count <= 30, server.count)
 
+    def test_a_server_that_does_not_wait_is_asked_again_with_pauses(self) -> None:
+        server = Canned(self, lambda n, peer, _: peer.sendall(b'HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 14\r\n\r\n{"last_seq":1}'))
+        with self.assertRaises(TimedOut):
+            self.client(server.url).session("s").wait(1, timeout=0.5)
+        self.assertTrue(2 <= server.count <= 30, server.count)
+
     def test_a_claim_that_is_sent_again_waits_for_what_is_left_of_its_time(self) -> None:
         waits = []
 

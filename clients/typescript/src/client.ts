@@ -231,9 +231,12 @@ export class Session {
 
   /** Resolves when the session has an event past `after`. */
   async wait(after: number, signal?: AbortSignal): Promise<void> {
-    for (;;) {
+    for (let pause = 20; ; pause = Math.min(2 * pause, 1000)) {
+      const asked = performance.now();
       const page = await this.http.get<{ last_seq: number }>(this.path('/events'), [['after', String(after)], ['limit', '1'], ['wait_ms', '25000']], signal);
       if (page.last_seq > after) return;
+      if (performance.now() - asked > 1000) pause = 10;
+      else await sleep(pause, signal); // it did not wait: it is about to shut down
     }
   }
 

@@ -341,6 +341,13 @@ describe('patience is for a server that does not answer', () => {
     }
   });
 
+  test('a server that does not wait is asked again with pauses', async (t) => {
+    let count = 0;
+    const s = client(t, server.url, { fetch: async () => (count++, json({ last_seq: 1 })) }).session('s');
+    await assert.rejects(s.wait(1, AbortSignal.timeout(500)), code('aborted'));
+    assert.ok(count >= 2 && count <= 30, `${count} requests`);
+  });
+
   test('a claim that is sent again waits for what is left of its time', async (t) => {
     const waits = [];
     const fake = async (_, init) => {
