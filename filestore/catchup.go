@@ -68,7 +68,8 @@ func (l *locked) followRing() error {
 		// The slot with the published start is durable.
 		sl = slots[journal.DurableSlot(slots, best, w.Start, w.Epoch)]
 	} else {
-		w = peers.Progress{Epoch: r.Epoch, Written: sl.Start, TailChain: sl.StartChain, Applied: sl.Start, Start: sl.Start, Base: sl.Start}
+		w = peers.Progress{Epoch: r.Epoch, Written: sl.Start, TailChain: sl.StartChain, Applied: sl.Start, Start: sl.Start, Base: sl.Start,
+			Flags: peers.FlagReplaced} // for all that is known
 		durable = sl.Start
 	}
 	// Scan to the end of what is valid, not to the published end: complete entries of a

@@ -284,6 +284,9 @@ func (cm *committer) roomFor(l *locked) (limit int, full *group, err error) {
 			return 0, nil, err
 		}
 	}
+	if err := l.syncReplaced(); err != nil {
+		return 0, nil, fmt.Errorf("%w: sync sessions: %w", hansard.ErrFailed, err)
+	}
 	limit = int(l.ring.Share())
 	need := uint64(cm.queue.need(limit))
 	if err := l.checkDisk(need); err != nil {

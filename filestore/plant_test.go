@@ -80,6 +80,7 @@ var bugs = map[string]func(seed uint64) error{
 	"lines that came while the log was redacted are lost": func(uint64) error { return redactedMeanwhile() },
 	"a redacted log in place before it is synced":         huntRedact,
 	"a redacted log whose name is not durable":            huntRedact,
+	"a log replaced by a process that died":               func(uint64) error { return redactedAndKilled() },
 	"a log redacted under the ring's entries for it":      huntRedact,
 	"a redacted log taken for the one before":             huntRedact,
 	"grants compared by number":                           func(uint64) error { return restoredLog() },

@@ -157,11 +157,14 @@ var plantings = []struct{ File, Is, Becomes string }{
 		return seen, err
 	}
 `},
-	{"takeaway.go", `	return l.fs.SyncDir(sessionlog.Dir)
+	{"takeaway.go", `	if err := l.fs.SyncDir(sessionlog.Dir); err != nil {
 `, `	if planted.Is("a redacted log whose name is not durable") {
-		return nil
+	} else if err := l.fs.SyncDir(sessionlog.Dir); err != nil {
+`},
+	{"takeaway.go", `	l.w.Flags |= peers.FlagReplaced
+`, `	if !planted.Is("a log replaced by a process that died") {
+		l.w.Flags |= peers.FlagReplaced
 	}
-	return l.fs.SyncDir(sessionlog.Dir)
 `},
 	{"takeaway.go", `	put := ck.eraser.outOfRing
 `, `	put := ck.eraser.outOfRing

@@ -389,10 +389,7 @@ func (r *rebuild) install(l *locked, tmp string) error {
 			return err
 		}
 	}
-	if err := l.fs.Rename(tmp, sessionlog.Path(r.name)); err != nil {
-		return err
-	}
-	if err := l.fs.SyncDir(sessionlog.Dir); err != nil {
+	if err := l.replaceDurably(func() error { return l.fs.Rename(tmp, sessionlog.Path(r.name)) }); err != nil {
 		return err
 	}
 	r.done.Changed = true

@@ -14,7 +14,7 @@ import (
 // session is erased first, all of it, so that nothing of it can be taken for the new
 // one's; then its log is replaced by that of the new session, a header with another uid.
 // That is a rename under write.lock when the ring has no entries for the log (W6),
-// durable before the lock is released: the next line follows the new header.
+// durable before anything is written to the ring: the next line follows the new header.
 
 // reuseTries is how often that is tried while others use the same id.
 const reuseTries = 10
@@ -83,13 +83,16 @@ func (er *eraser) reuse(name string, id hansard.SessionID, m hansard.Meta) error
 		if aside, err := er.asides.asides(name); err != nil || len(aside) > 0 {
 			return errors.Join(err, errAside)
 		}
-		if err := l.putErased(name, inode, size, tmp); err != nil {
+		placed := false
+		err := l.replaceDurably(func() error {
+			err := l.putErased(name, inode, size, tmp)
+			placed = err == nil
 			return err
-		}
-		if err := er.fs.SyncDir(sessionlog.Dir); err != nil {
+		})
+		if placed && err != nil {
 			return fmt.Errorf("%w: %w", hansard.ErrUnknown, err) // a power cut may undo it
 		}
-		return nil
+		return err
 	})
 	if err != nil {
 		_ = er.fs.Remove(tmp)

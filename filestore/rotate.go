@@ -103,7 +103,8 @@ func (l *locked) replaceJournalFile(size uint64, build func(*journal.Slot, []byt
 	}
 	// build has synced the file, so all of it is durable: Base and lim are its end.
 	end = fresh.Start + uint64(len(bytes))
-	l.w = peers.Progress{Epoch: fresh.Epoch, Written: end, TailChain: chain, Applied: min(applied, end), Start: fresh.Start, Base: end}
+	l.w = peers.Progress{Epoch: fresh.Epoch, Written: end, TailChain: chain, Applied: min(applied, end), Start: fresh.Start, Base: end,
+		Flags: l.w.Flags & peers.FlagReplaced}
 	r, _, _, err := l.openRing(0)
 	if err != nil {
 		return true, err

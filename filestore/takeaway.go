@@ -33,8 +33,8 @@ import (
 // Invariants:
 //   - The name leads to the old log or to the new one, both whole, and both with the record:
 //     a crash at any step loses no event and no record (TestSimRedactInterrupted).
-//   - The new log's name is durable before write.lock is released: a line that is appended
-//     to it follows its checksums, and would not fit the old one.
+//   - The new log's name is durable before anything is written to the ring: a line that is
+//     appended to it follows its checksums, and would not fit the old one.
 //   - Attachments are removed before the log is replaced: as long as a line names them, the
 //     next attempt knows what to remove.
 
@@ -283,12 +283,42 @@ func (l *locked) putRedacted(name string, inode uint64, w *sessionlog.Rewriting,
 	if err := dropAttached(l.fs, name, w.TakenAway()); err != nil {
 		return err
 	}
-	if err := l.inCustody(func() error { return l.fs.Rename(tmp, sessionlog.Path(name)) }); err != nil {
+	return l.replaceDurably(func() error {
+		if err := l.inCustody(func() error { return l.fs.Rename(tmp, sessionlog.Path(name)) }); err != nil {
+			return err
+		}
+		forgetReplaced(l, name)
+		return nil
+	})
+}
+
+// replaceDurably replaces a log by one whose lines have other checksums, under
+// write.lock, and makes its name durable: the next line follows the new checksums, and if
+// a power cut brought the old log back, it would fit nowhere and might be lost in a
+// repair. The flag comes first: if we are killed before the name is durable, or syncing
+// fails, the next writer of any process makes it durable before it writes anything
+// (syncReplaced).
+func (l *locked) replaceDurably(replace func() error) error {
+	l.w.Flags |= peers.FlagReplaced
+	if err := l.ctl.WriteProgress(&l.w); err != nil {
 		return err
 	}
-	forgetReplaced(l, name)
-	// Before the lock is released: the next line follows the new checksums.
-	return l.fs.SyncDir(sessionlog.Dir)
+	if err := replace(); err != nil {
+		return err
+	}
+	return l.syncReplaced()
+}
+
+// syncReplaced makes the names of logs durable that were replaced, if they may not be.
+func (l *locked) syncReplaced() error {
+	if l.w.Flags&peers.FlagReplaced == 0 {
+		return nil
+	}
+	if err := l.fs.SyncDir(sessionlog.Dir); err != nil {
+		return err
+	}
+	l.w.Flags &^= peers.FlagReplaced
+	return nil
 }
 
 // forgetReplaced drops what this process knows about a log that was replaced.

@@ -43,15 +43,20 @@ const (
 	// A record of zeros, as in a new file, has no magic and counts as missing.
 	wMagic = 0x57534e48
 	yMagic = 0x59534e48
-	// Flags of W. They belong to an epoch: a new W begins without them.
+	// Flags of W. The first three belong to an epoch: a new W begins without them.
 	//
 	// FlagFailed: the ring's sync failed and it could not be replaced; writes are refused
 	// until a writer manages to replace it. FlagNoSpace: a log could not be extended, and
 	// durable entries wait in the ring (ApplyStops). FlagAside: lines were set aside in
 	// this epoch, so anyone waiting for an entry has to check whether it was theirs.
-	FlagFailed  = 1
-	FlagNoSpace = 2
-	FlagAside   = 4
+	//
+	// FlagReplaced does not belong to an epoch: a log was replaced by one with other
+	// checksums, and a power cut may bring the old one back. Nothing is written to the ring
+	// until sessions/ is synced.
+	FlagFailed   = 1
+	FlagNoSpace  = 2
+	FlagAside    = 4
+	FlagReplaced = 8
 )
 
 // Progress is W: how far the ring is, in positions (see package journal). Only the holder
