@@ -501,15 +501,17 @@ func (r *forking) placeNow() (free, busy bool, err error) {
 		}
 	}
 	r.placed = true // at least in part
+	// The log first: whoever takes the name from a fork that was not finished removes the
+	// attachments if it finds the log (cutFork), and does not look for them otherwise.
+	if err := l.inCustody(func() error { return r.fs.Rename(r.tmp, sessionlog.Path(r.name)) }); err != nil {
+		return false, false, r.writeError("fork", err)
+	}
+	r.tmp = ""
 	for digest, upload := range r.linked {
 		if err := r.fs.Rename(upload, attachmentPath(r.name, digest)); err != nil {
 			return false, false, r.writeError("fork", err)
 		}
 	}
-	if err := l.inCustody(func() error { return r.fs.Rename(r.tmp, sessionlog.Path(r.name)) }); err != nil {
-		return false, false, r.writeError("fork", err)
-	}
-	r.tmp = ""
 	sess.closeLog()
 	sess.forget()
 	l.checks.checked.forget(r.name)

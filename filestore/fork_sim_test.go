@@ -326,3 +326,27 @@ func TestSimFork(t *testing.T) {
 		})
 	}
 }
+
+// TestForkKilledThenTaken: a session that takes the name of a fork whose maker was killed, at any
+// step, has none of the parent's attachments.
+func TestForkKilledThenTaken(t *testing.T) {
+	ctx := context.Background()
+	for k, dead := 1, true; dead; k++ {
+		d := vfs.NewDisk(1)
+		a := openSim(t, d.Process("a"), 1)
+		want(t, "prepare", tell(a), nil)
+		pb := d.Process("b")
+		b := openSim(t, pb, 2)
+		d.KillAt(vfs.Match{Proc: "b", Kind: vfs.OpChange, N: k}, -1)
+		_, _ = b.Fork(ctx, "s", hansard.Fork{As: "f"})
+		dead = pb.Dead()
+		d.ClearRules()
+		if _, err := a.Create(ctx, "f", hansard.Meta{}); err != nil {
+			want(t, "create", err, hansard.ErrExists) // the fork was finished
+			continue
+		}
+		for at, err := range a.Attachments(ctx, "f") {
+			t.Errorf("operation %d: the session has attachment %+v of another one: %v", k, at, err)
+		}
+	}
+}
