@@ -266,7 +266,11 @@ func (rd *reader) scanEvents(ctx context.Context, l *openedLog, id hansard.Sessi
 		}
 		b, at, err := sc.Next()
 		if err == sessionlog.ErrNoLine {
-			return nil
+			// The log was truncated from outside since it was opened, or has a gap longer
+			// than any line: what is missing must not look like the end.
+			d := sessionlog.DamagedAt(id, at, "the log has no more lines up to event %d, which it had", last)
+			d.SafeSeq = c.Safe
+			return rd.damagedInScan(l.f, id, d)
 		}
 		if err != nil {
 			return err

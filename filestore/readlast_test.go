@@ -1,12 +1,15 @@
 package filestore
 
 import (
+	"context"
 	"errors"
 	"slices"
+	"strings"
 	"testing"
 
 	"hansard"
 	"hansard/filestore/internal/sessionlog"
+	"hansard/internal/vfs"
 )
 
 // forge puts invalid JSON into line n, and gives it and the lines after it correct checksums.
@@ -150,4 +153,30 @@ func TestLocate(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+}
+
+// TestReadOfTruncated: a log that is truncated while it is read does not look complete.
+func TestReadOfTruncated(t *testing.T) {
+	d := vfs.NewDisk(1)
+	s := openSim(t, d.Process("a"), 1)
+	const events = 30
+	for i := range events {
+		say(t, s, "s", nil, "%d %s", i, strings.Repeat("x", 8000))
+	}
+	hand, err := d.Process("hand").Open(sessionlog.Path("s"), 0)
+	want(t, "open", err, nil)
+	heard := 0
+	var end error
+	for _, err := range s.Read(context.Background(), "s", hansard.Range{}) {
+		if end = err; err != nil {
+			break
+		}
+		if heard++; heard == 1 {
+			want(t, "truncate", hand.Truncate(100_000), nil)
+		}
+	}
+	if heard >= events {
+		t.Fatal("all of the log was read at once")
+	}
+	want(t, "read", end, hansard.ErrDamaged)
 }
