@@ -246,3 +246,28 @@ func TestVerifyAgreesWithRead(t *testing.T) {
 		}
 	}
 }
+
+// TestCutInFirstBatch: a log that is cut in the batch that created the session is damaged: its
+// lines were acknowledged, and the process knows that. A session whose first batch is on its way
+// looks the same, and does not exist yet.
+func TestCutInFirstBatch(t *testing.T) {
+	ctx := context.Background()
+	for what, keep := range map[string]func(log []byte) int{
+		"in the header":    func(log []byte) int { return 20 },
+		"after the header": func(log []byte) int { return bytes.IndexByte(log, '\n') + 1 },
+		"in an event":      func(log []byte) int { return bytes.IndexByte(log, '\n') + 50 },
+	} {
+		t.Run(what, func(t *testing.T) {
+			d := vfs.NewDisk(1)
+			a := openSim(t, d.Process("a"), 1)
+			_, err := a.Append(ctx, "s", hansard.Batch{Create: true, Events: []hansard.Event{text("one"), text("two")}})
+			want(t, "append", err, nil)
+			b := openSim(t, d.Process("b"), 2)
+			log, _ := d.CacheBytes(sessionlog.Path("s"))
+			cutLog(t, d, int64(keep(log)))
+			for _, s := range []*Store{a, b} {
+				wantDamaged(t, s)
+			}
+		})
+	}
+}

@@ -112,7 +112,7 @@ func (rd *reader) openLogForRead(ctx context.Context, id hansard.SessionID) (l *
 	}
 	l.header, err = rd.readHeader(f, name, id)
 	if err == io.EOF {
-		return nil, rd.asides.notYet(name, id)
+		return nil, rd.notYet(f, name, id)
 	}
 	if err != nil && l.header != nil && errors.As(err, &l.damage) {
 		return l, nil // a fork without its own first line: what is before that can be read
@@ -173,12 +173,15 @@ func (l *openedLog) mayLack(id hansard.SessionID, behind error) {
 
 // notYet is the error for a log whose first batch is not whole: the session is being
 // created and does not exist yet, or its first lines could not be written and were set
-// aside.
-func (as *asides) notYet(name string, id hansard.SessionID) error {
-	if d, err := as.asideDamage(name, id); err != nil {
+// aside, or the log was truncated from outside.
+func (rd *reader) notYet(f vfs.File, name string, id hansard.SessionID) error {
+	if d, err := rd.asides.asideDamage(name, id); err != nil {
 		return err
 	} else if d != nil {
 		return &setAsideError{d}
+	}
+	if d := rd.harmed(f, name, id); d != nil {
+		return d
 	}
 	return fmt.Errorf("session %s: %w", id, hansard.ErrNotFound)
 }
@@ -212,7 +215,7 @@ func (rd *reader) openTail(l *openedLog, name string, id hansard.SessionID, size
 		// written, or the header is damaged.
 		var whole bool
 		if whole, err = sessionlog.WholeBatch(l.f); err == nil && !whole {
-			return rd.asides.notYet(name, id)
+			return rd.notYet(l.f, name, id)
 		}
 		if err == nil {
 			_, l.damage, err = sessionlog.Check(l.f, id, new(sessionlog.Decoder).Decode)
