@@ -380,7 +380,7 @@ func (er *eraser) eraseRest(names []string, done []hansard.ErasedSession) error 
 	// Directories in which nothing is left are synced too: another process may have
 	// removed the files and died before that was durable (found by
 	// TestSimReuseInterrupted).
-	dirs := map[string]bool{asideDir: true, evidenceDir: true, cache.KeysDir: true, cache.DamageDir: true}
+	dirs := map[string]bool{asideDir: true, evidenceDir: true, cache.KeysDir: true, cache.DamageDir: true, cache.Dir: true}
 	for _, name := range names {
 		dirs[attachmentDir(name)] = true
 	}

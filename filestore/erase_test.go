@@ -642,3 +642,34 @@ func TestEraseFails(t *testing.T) {
 		})
 	}
 }
+
+// TestEraseIndexes: indexes in cache/ that a process removed while it erased a session, before it
+// was killed, do not come back with a power cut once another one has finished the erasing.
+func TestEraseIndexes(t *testing.T) {
+	ctx := context.Background()
+	for k, dead := 1, true; dead; k++ {
+		d := vfs.NewDisk(1)
+		a := openSim(t, d.Process("a"), 1)
+		want(t, "prepare", tell(a), nil)
+		want(t, "prepare", a.fs.Mkdir(cache.Dir), nil)
+		for _, name := range []string{"search.db", "catalog.0123456789abcdef.db"} {
+			putFile(t, d, cache.Dir+"/"+name, []byte("secret 1"))
+		}
+		want(t, "prepare", errors.Join(a.fs.SyncDir(cache.Dir), a.fs.SyncDir(".")), nil)
+		want(t, "delete", a.Delete(ctx, "s", ""), nil)
+		pb := d.Process("b")
+		b := openSim(t, pb, 2)
+		d.KillAt(vfs.Match{Proc: "b", Kind: vfs.OpChange, N: k}, -1)
+		_ = b.checkpoints.checkpoint(true)
+		dead = pb.Dead()
+		d.ClearRules()
+		want(t, "checkpoint", a.checkpoints.checkpoint(true), nil)
+		if left := notes(d); len(left) > 0 {
+			t.Fatalf("operation %d: noted are still %q", k, left)
+		}
+		d.PowerCut(vfs.Cut{})
+		if err := wantErased(d, "secret 1"); err != nil {
+			t.Errorf("operation %d: %v", k, err)
+		}
+	}
+}
