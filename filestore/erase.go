@@ -104,9 +104,11 @@ func (er *eraser) eraseNoted(until <-chan struct{}) {
 	unnoted := er.unnoted.Swap(false)
 	all := err == nil && (!complete || unnoted)
 	if all {
-		var due []string
-		due, err = er.due(until)
-		er.noteErasing(due) // those that have to wait are not forgotten
+		var due, unread []string
+		due, unread, err = er.due(until)
+		// Those that have to wait are not forgotten, and logs that can't be read now are
+		// looked at again.
+		er.noteErasing(append(unread, due...))
 		names = append(names, due...)
 	}
 	if err == nil && len(names) > 0 {
@@ -162,33 +164,36 @@ func (er *eraser) noted() (names []string, complete bool, err error) {
 }
 
 // due are the deleted sessions that have content left, noted or not, found by examining
-// every log. Logs that can't be read are skipped.
-func (er *eraser) due(until <-chan struct{}) (names []string, err error) {
+// every log; unread are the logs that can't be read.
+func (er *eraser) due(until <-chan struct{}) (names, unread []string, err error) {
 	all, err := er.logNames()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	left, err := er.leftovers()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	for _, name := range all {
 		if isClosed(until) {
-			return nil, hansard.ErrClosed
+			return nil, nil, hansard.ErrClosed
 		}
 		deleted, erased, err := er.look(name)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, vfs.ErrNotRegular) {
+			unread = append(unread, name)
+		}
 		if err != nil || !deleted {
 			continue
 		}
 		attached, err := attachedFiles(er.fs, name)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		if !erased || len(left[name])+len(attached) > 0 {
 			names = append(names, name)
 		}
 	}
-	return names, nil
+	return names, unread, nil
 }
 
 // look tells whether a log ends in a tombstone, and whether nothing else is left of it.
@@ -199,8 +204,11 @@ func (er *eraser) look(name string) (deleted, erased bool, err error) {
 	}
 	defer f.Close()
 	id, _ := sessionlog.DecodeName(name)
-	_, erased, err = sessionlog.ReadErased(f, id)
-	return erased || err == nil && sessionlog.EndsDeleted(f), erased, err
+	if _, erased, err = sessionlog.ReadErased(f, id); err != nil || erased {
+		return erased, erased, err
+	}
+	deleted, err = sessionlog.Deleted(f)
+	return deleted, false, err
 }
 
 // erase removes what is left of those of the sessions that are deleted. Sessions that the

@@ -673,3 +673,37 @@ func TestEraseIndexes(t *testing.T) {
 		}
 	}
 }
+
+// TestEraseUnread: a deleted session that could not be noted for erasing, and whose log could not
+// be read when all of them were examined, is erased when it can be read.
+func TestEraseUnread(t *testing.T) {
+	ctx := context.Background()
+	for _, kind := range []vfs.Kind{vfs.OpOpen, vfs.OpRead, vfs.OpSize} {
+		for n := 1; n < 4; n++ {
+			d := vfs.NewDisk(1)
+			a := openSim(t, d.Process("a"), 1)
+			want(t, "prepare", tell(a), nil)
+			want(t, "delete", a.Delete(ctx, "s", ""), nil)
+			d.Inject(vfs.Match{Kind: vfs.OpOpen, Name: erasingDir + "/s"}, vfs.Fault{Err: syscall.ENOSPC})
+			noted := false
+			d.OnOp(func(op vfs.Op) {
+				if errors.Is(op.Err, syscall.ENOSPC) {
+					noted = true // from here on the log can't be read
+				}
+				if op.Kind == vfs.OpReadDir && op.Name == sessionlog.Dir && noted {
+					noted = false
+					d.Inject(vfs.Match{Kind: kind, Name: sessionlog.Path("s"), N: n}, vfs.Fault{Err: syscall.EIO, Always: true})
+				}
+			})
+			_ = a.checkpoints.checkpoint(true)
+			d.ClearRules()
+			for range 2 {
+				say(t, a, "other", nil, "more")
+				want(t, "checkpoint", a.checkpoints.checkpoint(true), nil)
+			}
+			if err := wantErased(d, "secret 1"); err != nil {
+				t.Errorf("%v %d: %v", kind, n, err)
+			}
+		}
+	}
+}

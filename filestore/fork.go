@@ -626,7 +626,10 @@ func stillThere(l *locked, d *drafted) error {
 		return errors.Join(errChanged, err)
 	}
 	defer f.Close()
-	if inode, err := f.Inode(); err != nil || inode != d.parentInode || sessionlog.EndsDeleted(f) {
+	if inode, err := f.Inode(); err != nil || inode != d.parentInode {
+		return errors.Join(errChanged, err)
+	}
+	if deleted, err := sessionlog.Deleted(f); err != nil || deleted {
 		return errors.Join(errChanged, err)
 	}
 	return nil

@@ -66,10 +66,11 @@ func (ck *checkpoints) pruneSessions(ctx context.Context) (done hansard.Pruned, 
 	if err != nil {
 		return done, err
 	}
-	due, err := er.due(ctx.Done())
+	due, unread, err := er.due(ctx.Done())
 	if err != nil {
 		return done, err
 	}
+	er.noteErasing(unread) // for later
 	all, err := er.erase(append(noted, due...), ctx.Done())
 	for _, one := range all {
 		if one.Bytes > 0 || len(one.Files) > 0 { // else it was done already

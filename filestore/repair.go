@@ -132,7 +132,9 @@ func (r *rebuild) replace(write func(*rebuild, vfs.File) error) (err error) {
 	if err := write(r, f); err != nil {
 		return err
 	}
-	if sessionlog.EndsDeleted(f) {
+	if deleted, err := sessionlog.Deleted(f); err != nil {
+		return err
+	} else if deleted {
 		// The next checkpoint erases its content, and what earlier repairs kept of it.
 		r.s.noteErasing([]string{r.name})
 	}

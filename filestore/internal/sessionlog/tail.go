@@ -161,12 +161,23 @@ var ends = sync.Pool{New: func() any { return new([12]byte) }}
 // EndsDeleted tells whether the last whole batch of a log is a tombstone. False if it can't
 // be read: the callers then treat the log as still in use.
 func EndsDeleted(f vfs.File) bool {
+	deleted, err := Deleted(f)
+	return err == nil && deleted
+}
+
+// Deleted is EndsDeleted for callers that must not take an error for a log in use. A
+// damaged end is no tombstone.
+func Deleted(f vfs.File) (bool, error) {
 	size, err := f.Size()
 	if err != nil {
-		return false
+		return false, err
 	}
 	tail, err := ReadTail(f, size)
-	return err == nil && tail.Last.Deleted
+	var damaged *hansard.DamagedError
+	if errors.As(err, &damaged) {
+		return false, nil
+	}
+	return err == nil && tail.Last.Deleted, err
 }
 
 // WholeBatch tells whether a log has one whole batch, however damaged the rest. If it has
