@@ -393,3 +393,20 @@ func TestSimRepairInterrupted(t *testing.T) {
 		return wantSound(s, "s")
 	})
 }
+
+// TestRepairLastNewline: a damaged newline at the end of a log costs no event.
+func TestRepairLastNewline(t *testing.T) {
+	for _, instead := range []byte{0, ' ', 'x', '\r', '}', 0xff} {
+		d, _ := damagedSession(t, func(lines [][]byte) [][]byte {
+			last := lines[len(lines)-1]
+			last[len(last)-1] = instead
+			return lines
+		})
+		s := openSim(t, d.Process("b"), 2)
+		done, err := s.Repair(context.Background(), "s")
+		if err != nil || done.Events != 10 || done.Lost != 0 || done.DroppedBytes != 0 {
+			t.Errorf("%q: %+v, %v", instead, done, err)
+		}
+		hears(t, s, "s", "1", "2", "3", "4", "5", "6", "7", "8", "9", "10")
+	}
+}

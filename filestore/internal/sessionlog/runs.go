@@ -112,7 +112,10 @@ func eachPlace(f vfs.File, from int64, fn func(place) (more bool, err error)) er
 		if errors.Is(err, ErrNoLine) {
 			// Something longer than any line is damage, and lines may follow it.
 			next, err := newlineBehind(f, at)
-			if err != nil || next < 0 {
+			if err == nil && next < 0 {
+				return lastPlace(f, at, fn)
+			}
+			if err != nil {
 				return err
 			}
 			sc = NewScanner(f, next)
@@ -127,6 +130,25 @@ func eachPlace(f vfs.File, from int64, fn func(place) (more bool, err error)) er
 			}
 		}
 	}
+}
+
+// lastPlace calls fn with the line at the end of a file if only its newline is damaged.
+// Without any byte there it was cut off, and may be part of a batch that was never stored.
+func lastPlace(f vfs.File, at int64, fn func(place) (more bool, err error)) error {
+	size, err := f.Size()
+	if err != nil || size <= at || size-at > MaxLine {
+		return err // nothing, or longer than any line
+	}
+	b := make([]byte, size-at)
+	if _, err := f.ReadAt(b, at); err != nil && err != io.EOF {
+		return err
+	}
+	b = b[:len(b)-1]
+	if l, err := Decode(b); err == nil {
+		_, err := fn(place{l, at, b})
+		return err
+	}
+	return nil
 }
 
 // newlineBehind is the offset after the next newline at or after at; -1: there is none. It
