@@ -709,3 +709,48 @@ type gone struct{ *noName }
 func (gone) Stat(context.Context, hansard.SessionID) (hansard.Info, error) {
 	return hansard.Info{}, hansard.ErrNotFound
 }
+
+// TestUnreadableSince: the same if it can't even be read when the session was created.
+func TestUnreadableSince(t *testing.T) {
+	for what, harm := range map[string]func(log string) error{
+		"header": func(log string) error {
+			b, err := os.ReadFile(log)
+			if err == nil {
+				b[20] ^= 1
+				b[40] ^= 1
+				err = os.WriteFile(log, b, 0o600)
+			}
+			return err
+		},
+		"not a file": func(log string) error { return errors.Join(os.Remove(log), os.Mkdir(log, 0o700)) },
+	} {
+		t.Run(what, func(t *testing.T) {
+			dir := t.TempDir()
+			src, err := filestore.Open(dir, nil)
+			must(t, err)
+			say(t, src, "a", "one")
+			say(t, src, "s", "one")
+			say(t, src, "s", "two")
+			say(t, src, "z", "one")
+			must(t, src.Close())
+			src, err = filestore.Open(dir, nil)
+			must(t, err)
+			defer src.Close()
+			full, _ := save(t, src, backup.WriteOptions{})
+			must(t, harm(filepath.Join(dir, "sessions", "s.jsonl")))
+			more, done := increment(t, src, full)
+			if done.Damaged != 1 {
+				t.Errorf("written: %+v, want one damaged session", done)
+			}
+			dst := memstore.New()
+			restoreAll(t, open(t, full, more), dst)
+			info, err := dst.Stat(t.Context(), "s")
+			if err != nil || info.LastSeq != 2 {
+				t.Errorf("restored: %+v, %v, want the two events that the first backup has", info, err)
+			}
+			if n := count(t, dst); n != 3 {
+				t.Errorf("%d sessions", n)
+			}
+		})
+	}
+}

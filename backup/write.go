@@ -225,8 +225,13 @@ func (b *writing) session(o hansard.Origin, base *Entry) error {
 		b.failed(base, o, err)
 		return nil
 	}
-	if base != nil && (base.Deleted || !base.Created.Equal(o.Created)) {
+	unreadable := o.Created.IsZero() && info.Damage != nil // it can't be told whose log it is
+	if base != nil && (base.Deleted || !base.Created.Equal(o.Created) && !unreadable) {
 		base = nil // another session with the same id
+	}
+	if unreadable {
+		b.failed(base, o, info.Damage)
+		return nil
 	}
 	if base != nil && base.Damage == "" && info.Damage == nil && base.Last == info.LastSeq && base.Updated.Equal(info.Updated) {
 		e := *base
