@@ -87,6 +87,9 @@ func (c *copying) run(ctx context.Context) error {
 	if statErr != nil {
 		return fmt.Errorf("source: %w", statErr)
 	}
+	if c.origin.Created.IsZero() && there.Damage != nil {
+		return fmt.Errorf("source: %w", there.Damage) // nothing of it can be read
+	}
 	if err == nil && here.LastSeq > there.LastSeq {
 		return &ConflictError{Session: c.origin.ID, Expected: there.LastSeq, Actual: here.LastSeq}
 	}

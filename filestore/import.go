@@ -58,8 +58,9 @@ func (s *Store) Origins(ctx context.Context, after hansard.SessionID) iter.Seq2[
 	}
 }
 
-// allIDs are the sessions that have a log, or will have one when recovery is over,
-// sorted. It reads the directory, not the catalog: a copy must not miss any.
+// allIDs are the sessions that have a log, or will have one when recovery is over, or
+// have lost it and have lines set aside, sorted. It reads the directories, not the
+// catalog: a copy must not miss any.
 func (rd *reader) allIDs(ctx context.Context) (ids []hansard.SessionID, err error) {
 	if err := rd.readable(ctx, "any"); err != nil {
 		return nil, err
@@ -90,8 +91,15 @@ func (rd *reader) allIDs(ctx context.Context) (ids []hansard.SessionID, err erro
 			ids = append(ids, id)
 		}
 	}
+	without, err := rd.asides.allAsides()
+	if err != nil {
+		return nil, rd.explain(err)
+	}
 	for _, name := range behind.onlyInJournal(func(name string) bool { return hasLog[name] }) {
-		if id, ok := sessionlog.DecodeName(name); ok {
+		without[name] = true
+	}
+	for name := range without {
+		if id, ok := sessionlog.DecodeName(name); ok && !hasLog[name] {
 			ids = append(ids, id)
 		}
 	}
@@ -104,7 +112,10 @@ func (rd *reader) allIDs(ctx context.Context) (ids []hansard.SessionID, err erro
 func (rd *reader) origin(ctx context.Context, id hansard.SessionID) (hansard.Origin, error) {
 	o := hansard.Origin{ID: id}
 	l, err := rd.openLogForRead(ctx, id)
+	var damaged *hansard.DamagedError
 	switch {
+	case errors.As(err, &damaged):
+		return o, nil // there is no log to read: like one without a header
 	case err == nil:
 		defer l.f.Close()
 		// A damaged session is included: what is before the damage can be copied.

@@ -4,12 +4,14 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"slices"
 	"testing"
 
 	"hansard"
 	"hansard/filestore/internal/journal"
 	"hansard/filestore/internal/sessionlog"
 	"hansard/internal/vfs"
+	"hansard/memstore"
 )
 
 // logHarms are changes made to a log from outside while writers have the store open. mark is its
@@ -269,5 +271,30 @@ func TestCutInFirstBatch(t *testing.T) {
 				wantDamaged(t, s)
 			}
 		})
+	}
+}
+
+// TestCopyReportsLostLogs: a session whose log was removed, and of which lines are set aside, is
+// reported by a copy and not left out, and stops no other.
+func TestCopyReportsLostLogs(t *testing.T) {
+	ctx := context.Background()
+	d := vfs.NewDisk(1)
+	s := openSim(t, d.Process("a"), 1)
+	for _, id := range []hansard.SessionID{"a", "s", "z"} {
+		say(t, s, id, nil, "one")
+	}
+	putFile(t, d, sessionlog.Path("s"), nil)
+	want(t, "checkpoint", s.checkpoints.checkpoint(true), nil) // sets its lines aside
+	var copied []hansard.SessionID
+	for c, err := range hansard.Copy(ctx, s, memstore.New()) {
+		want(t, "copy", err, nil)
+		if copied = append(copied, c.Session); c.Session == "s" {
+			want(t, "copy of s", c.Err, hansard.ErrDamaged)
+		} else {
+			want(t, "copy", c.Err, nil)
+		}
+	}
+	if !slices.Equal(copied, []hansard.SessionID{"a", "s", "z"}) {
+		t.Errorf("copied %v", copied)
 	}
 }
