@@ -1,6 +1,7 @@
 package sessionlog
 
 import (
+	"bytes"
 	"errors"
 	"io"
 	"math"
@@ -68,7 +69,8 @@ func unfinished(c *Chain, f vfs.File, at int64) (*hansard.DamagedError, error) {
 	if err != nil && err != io.EOF {
 		return nil, err
 	}
-	if c.Started && LooksUnfinished(rest[:n]) || !c.Started && looksBegun(rest[:n]) {
+	long := size-at > MaxLine && bytes.IndexByte(rest[:n], '\n') < 0 // no line is longer
+	if !long && (c.Started && LooksUnfinished(rest[:n]) || !c.Started && looksBegun(rest[:n])) {
 		return nil, nil
 	}
 	c.Lines++
