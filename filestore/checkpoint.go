@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"maps"
 	"math"
 	"slices"
 	"sort"
@@ -60,10 +59,8 @@ type checkpoints struct {
 	// checkpointError is why background checkpoints fail, as it was last logged. Only
 	// that goroutine uses it.
 	checkpointError string
-	suspectMu       sync.Mutex
-	// suspects are the logs whose sync and copy both failed, keyed by the slot of their
-	// mark: no later sync of them may be believed. Guarded by suspectMu.
-	suspects map[int]string
+	// suspects are the logs that must be copied; recovery adds to them, too.
+	suspects *suspects
 
 	// mending holds a token while a caller mends, so that at most one goroutine is left
 	// waiting for a lock whose holder is stopped.
@@ -362,7 +359,7 @@ func (ck *checkpoints) syncLogs(c *checkpointing) error {
 	// Suspects first (rule OwnMarkCounts): an earlier sync of ours failed, and so did the
 	// copy. A sync would return OK now, and the error was reported only to us; so only a
 	// copy may be believed.
-	for slot, name := range ck.allSuspects() {
+	for slot, name := range ck.suspects.all() {
 		kept, err := ck.copyUnderLock(name)
 		if err != nil {
 			return err
@@ -373,7 +370,7 @@ func (ck *checkpoints) syncLogs(c *checkpointing) error {
 		if err := ck.leases.Instance().Mark(slot, 0); err != nil {
 			return err
 		}
-		ck.acquit(slot)
+		ck.suspects.acquit(slot)
 	}
 	for names := c.names; len(names) > 0; {
 		n := min(len(names), checkpointFiles)
@@ -444,9 +441,9 @@ func (ck *checkpoints) syncSome(c *checkpointing, names []string) (err error) {
 		}
 	}
 	for rest := logs; len(rest) > 0; {
-		free := ck.freeSlots()
-		if len(free) == 0 {
-			return fmt.Errorf("%w: %d logs can neither be synced nor copied", hansard.ErrFailed, peers.MarkSlots)
+		free, err := ck.suspects.free()
+		if err != nil {
+			return err
 		}
 		if rest, err = ck.syncAtOnce(rest, free, marks); err != nil {
 			return err
@@ -469,7 +466,7 @@ func (ck *checkpoints) syncAtOnce(logs []openedForSync, slots []int, marks map[u
 	worker := func(slot int) {
 		failed := false
 		for l := range work {
-			if failed || ck.isSuspect(slot) {
+			if failed || ck.suspects.has(slot) {
 				mu.Lock()
 				rest = append(rest, l)
 				mu.Unlock()
@@ -495,23 +492,6 @@ func (ck *checkpoints) syncAtOnce(logs []openedForSync, slots []int, marks map[u
 	return rest, err
 }
 
-// freeSlots returns the slots of marks that no suspect log occupies.
-func (ck *checkpoints) freeSlots() (free []int) {
-	for slot := range peers.MarkSlots {
-		if !ck.isSuspect(slot) {
-			free = append(free, slot)
-		}
-	}
-	return free
-}
-
-// isSuspect tells whether a mark belongs to a log that must be copied.
-func (ck *checkpoints) isSuspect(slot int) bool {
-	ck.suspectMu.Lock()
-	defer ck.suspectMu.Unlock()
-	return ck.suspects[slot] != ""
-}
-
 // syncLog makes one log durable: mark, fdatasync, and a copy in its place if the sync
 // failed or somebody else marked the log (rules CheckpointMark, LogCopyAfterEIO; planted
 // bug "log not copied"). The mark tells later processes that an error may have been
@@ -523,44 +503,11 @@ func (ck *checkpoints) syncLog(slot int, l openedForSync, marks map[uint64]bool)
 	}
 	if failed := l.f.Datasync() != nil || marks[mark]; failed {
 		if kept, err := ck.copyUnderLock(l.name); kept || err != nil {
-			ck.suspect(slot, l.name)
+			ck.suspects.add(slot, l.name)
 			return err // the mark stays
 		}
 	}
 	return ck.leases.Instance().Mark(slot, 0)
-}
-
-// suspect remembers a log that must be copied before any sync of it is believed.
-func (ck *checkpoints) suspect(slot int, name string) {
-	ck.suspectMu.Lock()
-	defer ck.suspectMu.Unlock()
-	if ck.suspects == nil {
-		ck.suspects = map[int]string{}
-	}
-	ck.suspects[slot] = name
-}
-
-// acquit forgets a suspect that was copied.
-func (ck *checkpoints) acquit(slot int) {
-	ck.suspectMu.Lock()
-	defer ck.suspectMu.Unlock()
-	delete(ck.suspects, slot)
-}
-
-// allSuspects is a copy: acquit changes the map while the caller goes over it.
-func (ck *checkpoints) allSuspects() map[int]string {
-	ck.suspectMu.Lock()
-	defer ck.suspectMu.Unlock()
-	return maps.Clone(ck.suspects)
-}
-
-// suspicious tells whether there are suspects. Then this process's marks must outlive it
-// (leave keeps its instance file): the kernel reports the failure to no later descriptor
-// (TestSuspectOutlives).
-func (ck *checkpoints) suspicious() bool {
-	ck.suspectMu.Lock()
-	defer ck.suspectMu.Unlock()
-	return len(ck.suspects) > 0
 }
 
 // copyUnderLock replaces a log by a copy. kept: the log itself prevents copying, and what
@@ -577,9 +524,21 @@ func (ck *checkpoints) copyUnderLock(name string) (kept bool, err error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
 	}
-	switch {
+	entries, readErr := l.appliedEntries()
+	if readErr != nil {
+		return false, errors.Join(err, readErr)
+	}
+	return copyOrKeep(l, sess, entries, err)
+}
+
+// copyOrKeep replaces a log by a copy, under write.lock: after a failed sync the old
+// file's pages can't be believed, and writing them again in place was not enough for a
+// growing file on ext4. This waits for the disk under write.lock, which only errors
+// justify. opened is why the log could not be opened, if so. kept: see copyUnderLock.
+func copyOrKeep(l *locked, sess *session, entries []*journal.Entry, opened error) (kept bool, err error) {
+	switch err = opened; {
 	case err == nil:
-		err = l.copyLog(sess)
+		err = l.logs.replaceByCopy(sess, entries)
 	case errors.Is(err, syscall.EIO):
 		err = &badLog{err}
 	}
@@ -587,22 +546,7 @@ func (ck *checkpoints) copyUnderLock(name string) (kept bool, err error) {
 	if !errors.As(err, &bad) && !isForeign(err) {
 		return false, err
 	}
-	entries, readErr := l.appliedEntries()
-	if readErr != nil {
-		return false, errors.Join(err, readErr)
-	}
-	return true, l.keepInstead(name, entries, err)
-}
-
-// copyLog replaces a log by a copy, under write.lock: after a failed sync the old file's
-// pages can't be believed, and writing them again in place was not enough for a growing
-// file on ext4. This waits for the disk under write.lock, which only errors justify.
-func (l *locked) copyLog(sess *session) error {
-	entries, err := l.appliedEntries()
-	if err != nil {
-		return fmt.Errorf("copy log: %w", err)
-	}
-	return l.logs.replaceByCopy(sess, entries)
+	return true, l.keepInstead(sess.name, entries, err)
 }
 
 // badLog is why a log can't be copied, where the log itself is the reason and not the disk
@@ -641,7 +585,7 @@ func (l *locked) keepInstead(name string, entries []*journal.Entry, cause error)
 func (ol *logs) replaceByCopy(sess *session, entries []*journal.Entry) (err error) {
 	size, err := sess.f.Size()
 	if err != nil {
-		return err
+		return &badLog{err}
 	}
 	tmp := fmt.Sprintf("log.%016x.tmp", ol.cfg.random())
 	f, err := ol.fs.Open(tmp, vfs.Create|vfs.Exclusive)

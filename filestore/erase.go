@@ -366,7 +366,7 @@ func (p *process) writeTemporary(tmp string, b []byte) error {
 
 // putErased renames the new log over the old one, under write.lock, if that is still the
 // file that was read: nothing is written after a tombstone, but a copy may have replaced
-// the file (copyLog). No descriptor of this process keeps the old bytes; other processes
+// the file (replaceByCopy). No descriptor of this process keeps the old bytes; other processes
 // close theirs when they see the tombstone in the ring.
 func (l *locked) putErased(name string, inode uint64, size int64, tmp string) error {
 	if now, length, err := l.fs.Inode(sessionlog.Path(name)); err != nil || now != inode || length != size {

@@ -43,7 +43,7 @@ func (s *Store) leave() error {
 	}
 	// With a suspect log the file has to stay: only its mark tells the next process that
 	// a sync of that log can't be trusted (rule OwnMarkCounts).
-	if !s.checkpoints.suspicious() {
+	if !s.checkpoints.suspects.any() {
 		_ = l.fs.Remove(l.inst.Name) // a leftover counts as a dead process
 	}
 	return err

@@ -26,8 +26,8 @@ import (
 //
 //	ckMu, check.lock, eraser.mu, syncMu, sync.lock, writeLock.mu, write.lock, open.lock
 //
-// The mutexes of caches (dirtyLogs, checked, keyIndex.mu, waiters, leases, ownDurable)
-// come last, and nobody waits for a disk while holding one.
+// The mutexes of caches (dirtyLogs, suspects, checked, keyIndex.mu, waiters, leases,
+// ownDurable) come last, and nobody waits for a disk while holding one.
 
 // lockFiles are this process's descriptors of the lock files, guarded by writeLock.mu. A
 // flock belongs to the open file: closing a descriptor gives its lock up.
@@ -115,6 +115,8 @@ type locked struct {
 	asides *asides
 	checks *checks
 	logs   *logs
+	// suspects are logs of which no sync by this process may be believed.
+	suspects *suspects
 
 	inst     *peers.Instance // this process's file in instances/; nil: not registered yet
 	attached bool            // this process takes part in writing

@@ -62,7 +62,7 @@ func (ck *checkpoints) mend(name string) (mended bool, err error) {
 	if err := ck.fs.SyncDir(sessionlog.Dir); err != nil {
 		return false, err
 	}
-	if slices.Contains(slices.Collect(maps.Values(ck.allSuspects())), name) {
+	if slices.Contains(slices.Collect(maps.Values(ck.suspects.all())), name) {
 		return false, nil // it could not be copied after all: aside/ has the only durable copy
 	}
 	return ck.forgetAsides(name, files)

@@ -310,11 +310,7 @@ var plantings = []struct{ File, Is, Becomes string }{
 	{"internal/peers/instance.go", `			if !done[Mark{name, m}] {
 `, `			if !done[Mark{name, m}] && !planted.Is("marks of the living taken for done") {
 `},
-	{"recover.go", `	if err != nil || len(suspects) == 0 {
-		return ofDead, err
-	}
-`, `	if err != nil || len(suspects) == 0 || planted.Is("marks forgotten by recovery") {
-		return ofDead, err
-	}
+	{"recover.go", `	if len(marked) == 0 {
+`, `	if len(marked) == 0 || planted.Is("marks forgotten by recovery") {
 `},
 }

@@ -190,57 +190,82 @@ func (l *locked) replay(sl journal.Slot, entries []*journal.Entry, end, chain ui
 // copySuspects makes the logs durable that a process was syncing when it died. An error
 // of such a sync was reported to the dead process and to nobody else, so those logs are
 // replaced by a copy instead of being synced (MarkAtOpen). This includes logs that have
-// no entries in the ring: mend writes to such logs. It runs before anything is applied
-// (rule SuspectsFirst): a page that is dropped later would make an entry seem to follow
-// another line. done are the marks that were dealt with: without them the next process
-// that opens the store would trust its own sync of these logs. (Failure 68; planted bug
-// "marks forgotten by recovery".)
+// no entries in the ring: mend writes to such logs. So are those that an earlier attempt
+// of this process could neither sync nor copy. It runs before anything is applied (rule
+// SuspectsFirst): a page that is dropped later would make an entry seem to follow another
+// line. done are the marks that were dealt with: without them the next process that opens
+// the store would trust its own sync of these logs. (Failure 68; planted bug "marks
+// forgotten by recovery".)
 func (l *locked) copySuspects(entries []*journal.Entry) (done map[peers.Mark]bool, err error) {
-	suspects, ofDead, err := peers.Marks(l.fs, l.inst, true)
-	if err != nil || len(suspects) == 0 {
-		return ofDead, err
+	marked, ofDead, err := peers.Marks(l.fs, l.inst, true)
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range l.suspects.all() {
+		marked[peers.MarkOf(name)] = true
+	}
+	if len(marked) == 0 {
+		return ofDead, nil
 	}
 	names, err := l.logNames()
 	if err != nil {
 		return nil, fmt.Errorf("look for logs that were being synced: %w", err)
 	}
 	for _, name := range names {
-		mark := peers.MarkOf(name)
-		if !suspects[mark] {
+		if !marked[peers.MarkOf(name)] {
 			continue
 		}
 		sess := l.logs.cached(name)
-		if _, err := l.logs.openLog(sess, false); err != nil {
-			if errors.Is(err, fs.ErrNotExist) || isForeign(err) {
-				continue // modified from outside; there is nothing to copy
-			}
-			return nil, err
+		_, opened := l.logs.openLog(sess, false)
+		if errors.Is(opened, fs.ErrNotExist) || opened != nil && isForeign(opened) {
+			continue // modified from outside; there is nothing to copy
 		}
-		// Our own mark, so that our death in the middle is noticed as well.
-		if err := l.inst.Mark(0, mark); err != nil {
-			return nil, err
-		}
-		var bad *badLog
-		if err := l.logs.replaceByCopy(sess, entries); errors.As(err, &bad) {
-			// Its entries in the ring go to aside/ when they can't be applied. The dead
-			// process's mark stays, for a process that can read the log.
-			for m := range ofDead {
-				if m.Log == mark {
-					delete(ofDead, m)
-				}
-			}
-		} else if err != nil {
-			return nil, err
-		}
-		if err := l.inst.Mark(0, 0); err != nil {
+		if err := copyMarked(l, sess, entries, opened); err != nil {
 			return nil, err
 		}
 	}
 	return ofDead, nil
 }
 
+// copyMarked replaces a log that was being synced by a copy. It has a mark of our own
+// meanwhile, so that our death in the middle is noticed as well. If the log itself prevents
+// copying, the mark stays in place of the dead process's: settle tries once more.
+func copyMarked(l *locked, sess *session, entries []*journal.Entry, opened error) error {
+	slot, err := markSuspect(l, sess.name)
+	if err != nil {
+		return err
+	}
+	if err = opened; err == nil {
+		err = l.logs.replaceByCopy(sess, entries)
+	}
+	var bad *badLog
+	if errors.As(err, &bad) || errors.Is(opened, syscall.EIO) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	l.suspects.acquit(slot)
+	return l.inst.Mark(slot, 0)
+}
+
+// markSuspect marks a log that only a copy makes durable, and remembers it before the copy
+// is made: whatever prevents it, the next attempt of this process must not believe a sync
+// (TestRecoveryTriedAgain).
+func markSuspect(l *locked, name string) (slot int, err error) {
+	if slot, _, err = l.suspects.slotFor(name); err == nil {
+		err = l.inst.Mark(slot, peers.MarkOf(name))
+	}
+	if err == nil {
+		l.suspects.add(slot, name)
+	}
+	return slot, err
+}
+
 // settle makes the logs that the entries name durable, then sessions/ itself. A log whose
-// sync fails is replaced by a copy. An error leaves the ring's start where it was.
+// sync fails is replaced by a copy; of one that can't be copied either, the entries are set
+// aside: it must not keep the store from being written to (TestFailure69_BadLogAtRecovery).
+// An error leaves the ring's start where it was.
 func (l *locked) settle(entries []*journal.Entry) error {
 	// One sync per log, however many entries it got; in ring order, not in map order, so
 	// that the simulation can replay a run.
@@ -260,20 +285,9 @@ func (l *locked) settle(entries []*journal.Entry) error {
 			}
 			continue
 		}
-		// If this process dies between a failed sync and the copy, the mark tells the
-		// next one that the log is suspect (RecoveryMarks).
-		if err := l.inst.Mark(0, peers.MarkOf(name)); err != nil {
+		if err := settleLog(l, sess, byName[name]); err != nil {
 			return err
 		}
-		if l.logs.rewriteAndSync(sess, byName[name]) != nil {
-			if err := l.copyLog(sess); err != nil {
-				return err // the mark stays, for the next process
-			}
-		}
-		if err := l.inst.Mark(0, 0); err != nil {
-			return err
-		}
-		sess.closeTaken(byName[name][len(byName[name])-1])
 	}
 	// The name of a log that apply created is durable only after this: without it a power
 	// cut takes the file, and the ring no longer has the lines (SessionsDirSync).
@@ -281,6 +295,28 @@ func (l *locked) settle(entries []*journal.Entry) error {
 		return fmt.Errorf("sync sessions: %w", err)
 	}
 	return nil
+}
+
+// settleLog makes one log durable, or sets its entries aside.
+func settleLog(l *locked, sess *session, entries []*journal.Entry) error {
+	// If this process dies between a failed sync and the copy, the mark tells the next
+	// one that the log is suspect (RecoveryMarks).
+	slot, suspect, err := l.suspects.slotFor(sess.name)
+	if err == nil {
+		err = l.inst.Mark(slot, peers.MarkOf(sess.name))
+	}
+	if err != nil {
+		return err
+	}
+	if suspect || l.logs.rewriteAndSync(sess, entries) != nil {
+		l.suspects.add(slot, sess.name)
+		if kept, err := copyOrKeep(l, sess, entries, nil); kept || err != nil {
+			return err // the mark stays, and the log a suspect: see markSuspect
+		}
+		l.suspects.acquit(slot)
+	}
+	sess.closeTaken(entries[len(entries)-1])
+	return l.inst.Mark(slot, 0)
 }
 
 // notSettled is for a log that settle could not open. If nothing was written to it, all its

@@ -356,17 +356,17 @@ func TestSuspectsAreGuarded(t *testing.T) {
 			case <-stop:
 				return
 			default:
-				s.checkpoints.suspicious()
+				s.checkpoints.suspects.any()
 			}
 		}
 	})
 	for range 20 {
-		s.checkpoints.suspect(3, "s")
+		s.checkpoints.suspects.add(3, "s")
 		s.checkpoints.ckMu.Lock()
 		err := s.checkpoints.syncLogs(&checkpointing{seen: map[peers.Mark]bool{}})
 		s.checkpoints.ckMu.Unlock()
-		if err != nil || s.checkpoints.suspicious() {
-			t.Errorf("copy of a log whose sync had failed: %v, still suspicious: %v", err, s.checkpoints.suspicious())
+		if err != nil || s.checkpoints.suspects.any() {
+			t.Errorf("copy of a log whose sync had failed: %v, still suspicious: %v", err, s.checkpoints.suspects.any())
 		}
 	}
 	close(stop)

@@ -239,15 +239,15 @@ func newStore(p *process) *Store {
 	s.checks = &checks{process: p, asides: s.asides}
 	s.keyring = &keyring{process: p, checks: s.checks}
 	s.lock = &writeLock{process: p}
-	dirty := &dirtyLogs{}
+	dirty, suspects := &dirtyLogs{}, &suspects{}
 	open := &logs{process: p, asides: s.asides, checks: s.checks, dirty: dirty}
-	s.lock.state = &locked{process: p, lock: s.lock, logs: open, asides: s.asides, checks: s.checks}
+	s.lock.state = &locked{process: p, lock: s.lock, logs: open, asides: s.asides, checks: s.checks, suspects: suspects}
 	s.syncer = &syncer{process: p, lock: s.lock}
 	s.reader = &reader{process: p, asides: s.asides, checks: s.checks, dirty: dirty, keyring: s.keyring}
 	s.lister = &lister{process: p, reader: s.reader, asides: s.asides, checks: s.checks}
 	s.checkpoints = &checkpoints{process: p, lock: s.lock, syncer: s.syncer, asides: s.asides, checks: s.checks,
-		eraser: &eraser{process: p, lock: s.lock, asides: s.asides, checks: s.checks, lister: s.lister},
-		kick:   make(chan struct{}, 1), mending: make(chan struct{}, 1)}
+		eraser:   &eraser{process: p, lock: s.lock, asides: s.asides, checks: s.checks, lister: s.lister},
+		suspects: suspects, kick: make(chan struct{}, 1), mending: make(chan struct{}, 1)}
 	s.attachments = &attachments{process: p, lock: s.lock, reader: s.reader}
 	s.committer = &committer{process: p, lock: s.lock, syncer: s.syncer, checkpoints: s.checkpoints, reader: s.reader,
 		asides: s.asides, checks: s.checks, keyring: s.keyring, attachments: s.attachments}

@@ -97,7 +97,7 @@ func (ck *checkpoints) inEmptyRing(fn func(*locked) error) error {
 		return err
 	}
 	defer l.unlock()
-	if l.w.Flags&peers.FlagFailed != 0 || ck.suspicious() {
+	if l.w.Flags&peers.FlagFailed != 0 || ck.suspects.any() {
 		return fmt.Errorf("%w: the disk failed before", hansard.ErrFailed)
 	}
 	if err := sy.datasync(l.ring); err != nil {

@@ -551,7 +551,7 @@ func TestMendSyncsTheLog(t *testing.T) {
 // TestFailure69_BadLogAtRecovery: a log on a bad spot of the disk does not keep the store from
 // being recovered, and so from being written to; when the disk works again nothing is missing.
 func TestFailure69_BadLogAtRecovery(t *testing.T) {
-	for _, kind := range []vfs.Kind{vfs.OpOpen, vfs.OpRead, vfs.OpWrite, vfs.OpInode, vfs.OpSync} {
+	for _, kind := range []vfs.Kind{vfs.OpOpen, vfs.OpRead, vfs.OpWrite, vfs.OpInode, vfs.OpSync, vfs.OpSync | vfs.OpRead} {
 		t.Run(kind.String(), func(t *testing.T) {
 			d := wentDown(t)
 			d.Inject(vfs.Match{Kind: kind, Name: sessionlog.Path("a")}, vfs.Fault{Err: syscall.EIO, Always: true})
@@ -568,6 +568,55 @@ func TestFailure69_BadLogAtRecovery(t *testing.T) {
 				t.Errorf("a has %q, %v", got, err)
 			}
 		})
+	}
+}
+
+// TestRecoveryTriedAgain: a recovery that could neither sync a log nor copy it does not believe a
+// sync of it when it is tried again: the kernel says OK of pages that are gone.
+func TestRecoveryTriedAgain(t *testing.T) {
+	log := vfs.Match{Proc: "P2", Kind: vfs.OpSync, Name: sessionlog.Path("a")}
+	for what, second := range map[string]vfs.Match{
+		"no file for the copy": {Proc: "P2", Kind: vfs.OpOpen, Name: "log.*.tmp"},
+		"the copy not synced":  {Proc: "P2", Kind: vfs.OpSync, Name: "log.*.tmp"},
+		"no rename":            {Proc: "P2", Kind: vfs.OpRename, Name: sessionlog.Path("a")},
+	} {
+		t.Run(what, func(t *testing.T) {
+			d := wentDown(t)
+			d.Inject(log, vfs.Fault{Err: syscall.EIO})
+			d.Inject(second, vfs.Fault{Err: syscall.EIO})
+			cfg := simConfig(2, simRing)
+			cfg.anyway = true
+			s, err := open(d.Process("P2"), Options{}, cfg)
+			want(t, "open", err, nil)
+			say(t, s, "b", nil, "three")
+			if got, err := afterCut(d, "a"); got != "one two" || err != nil {
+				t.Errorf("a has %q, %v", got, err)
+			}
+			want(t, "close", s.Close(), nil)
+			if got, err := afterCut(d, "a"); got != "one two" || err != nil {
+				t.Errorf("after it was closed a has %q, %v", got, err)
+			}
+		})
+	}
+}
+
+// TestRecoveryMeetsABadSuspect: a log that a dead process was syncing, and that can't be read just
+// then, is not made durable by a sync of it.
+func TestRecoveryMeetsABadSuspect(t *testing.T) {
+	d := wentDown(t)
+	d.Inject(vfs.Match{Proc: "P2", Kind: vfs.OpSync, Name: sessionlog.Path("a")}, vfs.Fault{Err: syscall.EIO})
+	d.OnOp(func(op vfs.Op) {
+		if op.Proc == "P2" && op.Kind == vfs.OpSync && op.Err != nil {
+			d.KillAt(vfs.Match{Proc: "P2"}, 0)
+		}
+	})
+	_, err := open(d.Process("P2"), Options{}, simConfig(2, simRing))
+	want(t, "open", err, vfs.ErrCrashed)
+	d.Inject(vfs.Match{Proc: "P3", Kind: vfs.OpRead, Name: sessionlog.Path("a")}, vfs.Fault{Err: syscall.EIO})
+	s := openSim(t, d.Process("P3"), 3)
+	say(t, s, "b", nil, "three")
+	if got, err := afterCut(d, "a"); got != "one two" || err != nil {
+		t.Errorf("a has %q, %v", got, err)
 	}
 }
 
