@@ -272,7 +272,7 @@ type unsyncedLog struct {
 // TestSimRedact).
 func (c *checkpointing) takenAway() (names []string) {
 	for _, name := range c.names {
-		if c.dirty[name].takesAway {
+		if len(c.dirty[name].takes) > 0 {
 			names = append(names, name)
 		}
 	}

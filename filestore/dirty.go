@@ -33,8 +33,9 @@ type dirtyLog struct {
 	logEnd int64  // least length of the log: entries up to there were applied; 0: not known
 	crc    uint32 // of the line that ends there
 	kept   bool   // the lines that the log has lost were set aside
-	// takesAway: one of the entries is a tombstone, or a redaction.
-	takesAway bool
+	// takes are the positions of those entries since the ring's start that are tombstones or
+	// redactions.
+	takes []uint64
 }
 
 // dirtyLogs are the dirty logs, by name. They change under write.lock only; the mutex is
@@ -42,6 +43,13 @@ type dirtyLog struct {
 type dirtyLogs struct {
 	mu sync.Mutex
 	m  map[string]*dirtyLog
+}
+
+// takenBefore tells whether the ring has a tombstone or a redaction of the log, from start on
+// and before pos. Its first entry says nothing about that: a log that is written to all the
+// time has been in the ring for long (TestScrubBesideRedactions).
+func (d *dirtyLog) takenBefore(start, pos uint64) bool {
+	return slices.ContainsFunc(d.takes, func(at uint64) bool { return at >= start && at < pos })
 }
 
 // get is the zero dirtyLog for a log that is not dirty.
@@ -84,6 +92,9 @@ func (l *dirtyLogs) since(start uint64) map[string]dirtyLog {
 	found := make(map[string]dirtyLog, len(l.m))
 	for name, d := range l.m {
 		if d.end > start {
+			for len(d.takes) > 0 && d.takes[0] < start {
+				d.takes = d.takes[1:] // copies of d share them
+			}
 			found[name] = *d
 		} else {
 			delete(l.m, name)
@@ -103,7 +114,10 @@ func (l *locked) note(e *journal.Entry, from *memory) {
 			// repair or a redaction (found by TestSimRedact).
 			*d = dirtyLog{first: e.Pos}
 		}
-		d.end, d.kept, d.takesAway = e.End(), false, d.takesAway || e.Deletes || e.Redacts
+		d.end, d.kept = e.End(), false
+		if e.Deletes || e.Redacts {
+			d.takes = append(d.takes, e.Pos)
+		}
 	})
 	if e.Redacts {
 		l.logs.beRedacted(e.Name)

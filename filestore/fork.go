@@ -587,7 +587,7 @@ func (p *plan) fork(sess *session, r *request) error {
 	if err := stillThere(p.store, r.fork); err != nil {
 		return err
 	}
-	if d := p.store.logs.dirty.get(r.fork.parentName); d.takesAway && d.end > p.store.w.Start || beingErased(p.store.fs, r.fork.parentName) {
+	if d := p.store.logs.dirty.get(r.fork.parentName); d.takenBefore(p.store.w.Start, p.store.w.Written) || beingErased(p.store.fs, r.fork.parentName) {
 		return errRedacting
 	}
 	sess.exists, sess.stub, sess.forkOf = true, false, 0

@@ -110,14 +110,24 @@ func (ck *checkpoints) scrub(ctx context.Context) (done []string, err error) {
 // to overwrite and close. It waits for the disk under write.lock: writers wait for as
 // long as it takes to write an empty journal.
 //
-// Sessions that are deleted from now on are not waited for: with others deleting all the
-// time there would be no end to it (TestScrubBesideDeletes).
+// What is deleted or redacted from now on is not waited for: with others doing that all the
+// time there would be no end to it (TestScrubBesideDeletes, TestScrubBesideRedactions).
+// BusyError: others replace the ring again and again, and with it the place that this is
+// measured by.
 func (ck *checkpoints) freshRing(ctx context.Context) (old vfs.File, err error) {
 	var began ringPlace
 	for try := 0; ; try++ {
 		old, err = ck.replaceUnused(&began)
-		if try == 10 || !errors.Is(err, errInJournal) {
+		if !errors.Is(err, errInJournal) {
 			return old, err
+		}
+		if try == 10 {
+			return nil, &hansard.BusyError{Own: "others replace the journal as fast as it is scrubbed"}
+		}
+		// A checkpoint frees what was applied, and only what is durable is: the process that
+		// wrote it may be stopped before its sync (TestScrubBesideStopped).
+		if err := ck.syncAll(); err != nil {
+			return nil, err
 		}
 		// A session was deleted just now. Its content precedes its tombstone in the ring:
 		// when that is freed, so is all of it.
@@ -131,9 +141,22 @@ func (ck *checkpoints) freshRing(ctx context.Context) (old vfs.File, err error) 
 // place.
 type ringPlace struct{ epoch, pos uint64 }
 
-// replaceUnused replaces the ring, if it has no log with entries before a place and a
-// tombstone or redaction. A place of another epoch, or none yet, is set to the end of the
-// ring now. old is a separate descriptor: syncing it takes nobody's error report (rule
+// syncAll makes what the ring has now durable.
+func (ck *checkpoints) syncAll() error {
+	l, err := ck.lock.lockCaughtUp()
+	if err != nil {
+		return err
+	}
+	all := &group{ring: l.ring, ctl: l.ctl, end: l.w.Written}
+	all.hold()
+	defer all.letGo()
+	l.unlock()
+	_, err = ck.syncer.syncTo(all.ring, all.ctl, all.end, false)
+	return err
+}
+
+// replaceUnused replaces the ring, if it has no tombstone or redaction before a place. A
+// place of another epoch, or none yet, is set to the end of the ring now. old is a separate descriptor: syncing it takes nobody's error report (rule
 // OneSyncPerFD).
 func (ck *checkpoints) replaceUnused(before *ringPlace) (old vfs.File, err error) {
 	l, err := ck.lock.lockCaughtUp()
@@ -148,7 +171,7 @@ func (ck *checkpoints) replaceUnused(before *ringPlace) (old vfs.File, err error
 		*before = ringPlace{l.w.Epoch, l.w.Written}
 	}
 	for _, d := range l.logs.dirty.since(l.w.Start) {
-		if d.takesAway && d.first < before.pos {
+		if d.takenBefore(l.w.Start, before.pos) {
 			return nil, errInJournal
 		}
 	}

@@ -183,6 +183,51 @@ func TestScrubBesideDeletes(t *testing.T) {
 	}
 }
 
+// TestScrubBesideRedactions: a store is scrubbed although another process appends to a session and
+// redacts it in every checkpoint of it, so that the journal always has entries of that session.
+func TestScrubBesideRedactions(t *testing.T) {
+	ctx := context.Background()
+	d := vfs.NewDisk(1)
+	fsys := &deletingFS{FS: d.Process("a")}
+	a, b := openSim(t, fsys, 1), openSim(t, d.Process("b"), 2)
+	want(t, "tell", tell(a), nil)
+	want(t, "redact", redactTold(a), nil)
+	redacted := hansard.Seq(0)
+	fsys.call = func() {
+		say(t, b, "busy", nil, "one")
+		redacted++
+		_, err := b.committer.carryOut(ctx, newRedaction("busy", &hansard.Redaction{Seqs: []hansard.Seq{2*redacted - 1}}))
+		want(t, "redact", err, nil)
+	}
+	fsys.call()
+	_, err := a.Prune(ctx, true)
+	want(t, "prune", err, nil)
+	fsys.call = nil
+	if redacted < 2 {
+		t.Errorf("only %d events were redacted meanwhile", redacted)
+	}
+	want(t, "scrubbed", wantScrubbed(d, "secret 1"), nil)
+}
+
+// TestScrubBesideStopped: a store is scrubbed although a process that has just deleted a session is
+// stopped before its sync, so that its tombstone is in the journal only.
+func TestScrubBesideStopped(t *testing.T) {
+	ctx := context.Background()
+	d := vfs.NewDisk(1)
+	a, b := openSim(t, d.Process("a"), 1), openSim(t, d.Process("b"), 2)
+	want(t, "tell", tell(b), nil)
+	r := &request{op: opDelete, id: "s", name: "s", done: make(chan struct{}, 1)}
+	b.committer.queue.waiting = append(b.committer.queue.waiting, r)
+	if b.committer.writeGroup() == nil {
+		t.Fatal("nothing was written")
+	}
+	_, err := a.Prune(ctx, true)
+	want(t, "prune", err, nil)
+	if err := errors.Join(wantScrubbed(d, "secret"), wantDeleted(a)); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestScrubInTime: a session that is deleted while the store is scrubbed is erased first.
 func TestScrubInTime(t *testing.T) {
 	ctx := context.Background()
