@@ -154,6 +154,9 @@ func (l *locked) catchup() error {
 	// What was adopted counts like the published entries from here on.
 	l.w.Written, l.w.TailChain = end, chain
 	l.cursor, l.cursorChain = end, chain
+	// If control can't be written it says less than this process knows, and refresh goes by
+	// it: what was synced would go to no log (TestControlNotWritten).
+	l.lim = max(l.lim, min(l.lock.own.get(l.w.Epoch), end))
 	if len(m.found.Entries) > 0 {
 		l.company = companyGroups // all of them are other processes': the cursor is already past our own
 	}

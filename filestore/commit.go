@@ -246,11 +246,13 @@ func (cm *committer) writeGroup() *group {
 // used it: hence the loop, and BusyError when they always win.
 func (cm *committer) lockWithRoom() (l *locked, limit int, err error) {
 	began := cm.cfg.mono()
+	var unpublished error
 	for try := 0; try <= 20 || !cm.cfg.inline && cm.cfg.mono()-began < cm.opt.LockWait; try++ {
 		l, err := cm.lock.lockCaughtUp()
 		if err != nil {
 			return nil, 0, err
 		}
+		unpublished = l.unpublished
 		limit, full, err := cm.roomFor(l)
 		if err == nil && full == nil && limit > 0 {
 			return l, limit, nil
@@ -262,6 +264,9 @@ func (cm *committer) lockWithRoom() (l *locked, limit int, err error) {
 		if err != nil {
 			return nil, 0, err
 		}
+	}
+	if unpublished != nil {
+		return nil, 0, cm.writeError("make room in the journal", unpublished)
 	}
 	return nil, 0, &hansard.BusyError{Own: "others fill the journal faster than it can be emptied"}
 }
@@ -514,7 +519,8 @@ func (cm *committer) confirm(g *group, covered bool) (lookAside bool, err error)
 	}
 	// The ring was replaced meanwhile. What was in it is in the new one and in the logs,
 	// unless a failed sync took it away: then an answer that rests on it is void, whoever
-	// wrote the line (J8, failure 57).
+	// wrote the line (J8, failure 57). Nor can it be told from a log that was redacted or
+	// erased since: its checksums are others.
 	lost := map[string]bool{}
 	for _, e := range g.entries {
 		lost[e.Name] = lost[e.Name] || !l.logs.inLog(e)
@@ -533,8 +539,10 @@ func (cm *committer) confirm(g *group, covered bool) (lookAside bool, err error)
 	return false, nil
 }
 
-// errReplaced is why an outcome is unknown after a rotation that lost entries.
-var errReplaced = errors.New("the journal was replaced after an error of the disk, and lost what this was decided from")
+// errReplaced is why an outcome is unknown after a rotation, if the log does not have what
+// the answer rests on. The reason is not known here: another process may have rotated.
+var errReplaced = errors.New("the journal was replaced meanwhile, and the log does not have what this was decided from: " +
+	"an error of the disk took it, or the session was redacted or deleted since")
 
 // stands tells whether a line is in its log, under write.lock. Lines are chained, so if
 // it is there all lines before it are. Offset and uid are compared as well as the

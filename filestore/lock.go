@@ -125,6 +125,9 @@ type locked struct {
 	// stale: a reload failed, so that ring and caches may not be of one time.
 	stale bool
 	w     peers.Progress // as it was when write.lock was taken, plus our changes
+	// unpublished is why control could not be written when write.lock was given back last.
+	// Then no space of the ring is freed: others would not know.
+	unpublished error
 	// lim is how far the ring is known to be durable: what apply may copy to the logs.
 	lim uint64
 	// cursor is how far the caches know the ring, and cursorChain the chain there:
@@ -253,9 +256,9 @@ func (p *process) sameFile(name string, inode uint64) bool {
 
 // unlock publishes what we did and gives write.lock back.
 func (l *locked) unlock() {
-	// The record is a hint: if it can't be written the next holder finds
-	// the same by looking at the ring.
-	_ = l.ctl.WriteProgress(&l.w)
+	// The record is a hint: if it can't be written the next holder finds the same by
+	// looking at the ring, except for a new start.
+	l.unpublished = l.ctl.WriteProgress(&l.w)
 	l.giveBack()
 }
 

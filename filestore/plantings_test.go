@@ -80,8 +80,8 @@ var plantings = []struct{ File, Is, Becomes string }{
 			l.lim = w.Written
 		}
 `},
-	{"lock.go", `	_ = l.ctl.WriteProgress(&l.w)
-`, `	_ = l.ctl.WriteProgress(&l.w)
+	{"lock.go", `	l.unpublished = l.ctl.WriteProgress(&l.w)
+`, `	l.unpublished = l.ctl.WriteProgress(&l.w)
 	if planted.Is("lock file removed") {
 		_ = l.fs.Remove(peers.WriteLock)
 	}

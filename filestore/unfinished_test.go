@@ -643,3 +643,65 @@ func TestLockTakenAheadIsGivenBack(t *testing.T) {
 		t.Errorf("write.lock: %v, %v; want that another process gets it", got, err)
 	}
 }
+
+// TestControlNotWritten: while the control file can be read and not written, what is synced goes to
+// the logs and is answered; when the journal is full the error is that of the disk.
+func TestControlNotWritten(t *testing.T) {
+	d := vfs.NewDisk(7)
+	a, b := openSim(t, d.Process("a"), 1), openSim(t, d.Process("b"), 2)
+	say(t, b, "s", nil, "one")
+	say(t, a, "s", nil, "two")
+	d.Inject(vfs.Match{Kind: vfs.OpWrite, Name: peers.ControlName}, vfs.Fault{Err: syscall.EIO, Always: true})
+	said := "one two"
+	for i, s := range []*Store{a, b, a} {
+		say(t, s, "s", nil, "%d", i)
+		said += fmt.Sprint(" ", i)
+	}
+	var err error
+	for i := 0; i < 40 && err == nil; i++ {
+		_, err = a.Append(context.Background(), "other", hansard.Batch{Create: true, Events: []hansard.Event{text("%s", strings.Repeat("x", 200))}})
+	}
+	want(t, "append to a full journal", err, syscall.EIO)
+	d.ClearRules()
+	if got, err := afterCut(d, "s"); got != said || err != nil {
+		t.Errorf("after a power cut there is %q, %v; want %q", got, err, said)
+	}
+	say(t, b, "s", nil, "on")
+}
+
+// TestUnknownAfterRedaction: an append whose process was stopped before it looked at the log is not
+// said to be lost to an error of the disk if the session was redacted, and the journal scrubbed,
+// meanwhile.
+func TestUnknownAfterRedaction(t *testing.T) {
+	ctx := context.Background()
+	d := vfs.NewDisk(7)
+	a, err := openOn(d.Process("a"), 1, 64<<10) // both in one group
+	want(t, "open", err, nil)
+	b, err := openOn(d.Process("b"), 2, 64<<10)
+	want(t, "open", err, nil)
+	say(t, a, "s", nil, "secret")
+	say(t, a, "other", nil, "one")
+	var requests []*request
+	for _, id := range []hansard.SessionID{"s", "other"} {
+		r := newAppend(id, &hansard.Batch{Events: []hansard.Event{text("two")}})
+		r.done = make(chan struct{}, 1)
+		requests = append(requests, r)
+	}
+	a.committer.queue.waiting = append(a.committer.queue.waiting, requests...)
+	g := a.committer.writeGroup()
+	if g == nil || len(g.requests) != 2 {
+		t.Fatalf("not all was written: %+v", g)
+	}
+	want(t, "sync", b.checkpoints.syncAll(), nil)
+	_, err = b.Redact(ctx, "s", hansard.Redaction{Seqs: []hansard.Seq{1}})
+	want(t, "redact", err, nil)
+	_, err = b.Prune(ctx, true)
+	want(t, "scrub", err, nil)
+	a.committer.finishGroup(g)
+	want(t, "append to the redacted session", requests[0].err, hansard.ErrUnknown)
+	if told := requests[0].err.Error(); !strings.Contains(told, "redacted or deleted since") {
+		t.Errorf("the reason is said to be: %s", told)
+	}
+	want(t, "append to the other session", requests[1].err, nil)
+	hears(t, b, "other", "one", "two")
+}
