@@ -42,6 +42,7 @@ type committer struct {
 	attachments *attachments
 	queue       queue
 	runsDue     runsDue
+	runsSwept   bool // only the worker uses it
 	// last is the memory that holds the entries of the last group: the leader needs it
 	// until the group is finished, and has to hold write.lock to release it.
 	last *memory

@@ -41,6 +41,9 @@ func (s *Store) Prune(ctx context.Context, scrub bool) (hansard.Pruned, error) {
 	if err == nil {
 		done.Attachments, err = s.attachments.prune(ctx)
 	}
+	if err == nil {
+		sweepRuns(s.process)
+	}
 	if err == nil && scrub {
 		done.Scrubbed, err = s.checkpoints.scrub(ctx)
 	}

@@ -1,8 +1,11 @@
 package filestore
 
 import (
+	"strconv"
 	"sync"
 
+	"hansard/filestore/internal/cache"
+	"hansard/filestore/internal/sessionlog"
 	"hansard/internal/vfs"
 )
 
@@ -59,6 +62,46 @@ func (cm *committer) writeRunOf(name string) {
 func (cm *committer) writeRestingRuns() {
 	for _, name := range cm.keyring.keys.resting() {
 		cm.writeRunOf(name)
+	}
+}
+
+// tendRuns is what the worker begins every 30 s for the runs of all sessions.
+func (cm *committer) tendRuns() {
+	cm.writeRestingRuns()
+	if cm.runsSwept || !cm.queue.beforeClose(func() { cm.workers.Add(1) }) {
+		return
+	}
+	cm.runsSwept = true // once is enough: only a process that died leaves any
+	go func() {
+		defer cm.workers.Done()
+		sweepRuns(cm.process)
+	}()
+}
+
+// sweepRuns removes runs that were merged into others by a process that died before it
+// removed them. Nothing else would, as long as their session is neither deleted nor redacted.
+// What fails here is left to the next process.
+func sweepRuns(p *process) {
+	entries, _ := p.fs.ReadDir(cache.KeysDir)
+	begin := map[string][]int64{} // where the runs of a log begin, by its name
+	for _, e := range entries {
+		name, mark := cutLast(e.Name)
+		if from, err := strconv.ParseUint(mark, 16, 63); err == nil && isMark(mark) && sessionlog.IsName(name) && e.Regular {
+			begin[name] = append(begin[name], int64(from))
+		}
+	}
+	for name, from := range begin {
+		if len(from) < 2 || stillOpen(p) != nil {
+			continue // a run that is alone was merged into no other
+		}
+		f, err := p.fs.Open(sessionlog.Path(name), vfs.ReadOnly)
+		if err != nil {
+			continue
+		}
+		if uid, err := sessionlog.ReadUID(f); err == nil {
+			p.runsOf(name, uid).Sweep(from)
+		}
+		_ = f.Close()
 	}
 }
 

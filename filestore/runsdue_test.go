@@ -9,6 +9,7 @@ import (
 
 	"hansard"
 	"hansard/filestore/internal/cache"
+	"hansard/filestore/internal/sessionlog"
 	"hansard/internal/vfs"
 )
 
@@ -165,5 +166,70 @@ func noRunDue(t *testing.T, s *Store) {
 		if time.Now().After(end) {
 			t.Fatalf("%d runs are still due", due())
 		}
+	}
+}
+
+// TestRunsSwept: runs that processes merged and did not live to remove go away with the next prune,
+// and once in the background of a process; every name is still found.
+func TestRunsSwept(t *testing.T) {
+	ctx := context.Background()
+	d := vfs.NewDisk(3)
+	cfg := func(n int) config {
+		c := simConfig(uint64(n), simRing)
+		c.names = 2
+		return c
+	}
+	key := func(i int) hansard.Batch {
+		return hansard.Batch{Create: true, Key: fmt.Sprint("key ", i), Events: []hansard.Event{text("%d", i)}}
+	}
+	files := func() (l []string) {
+		for _, name := range d.Names() {
+			if strings.HasPrefix(name, cache.KeysDir+"/") {
+				l = append(l, name)
+			}
+		}
+		return l
+	}
+	const keys = 64
+	for i := 0; i < keys; {
+		s, err := open(d.Process("P"), Options{}, cfg(i))
+		want(t, "open", err, nil)
+		d.KillAt(vfs.Match{Proc: "P", Kind: vfs.OpRemove, Name: cache.KeysDir + "/*"}, 0)
+		for err == nil && i < keys {
+			if _, err = s.Append(ctx, "s", key(i)); err == nil {
+				i++ // else it is killed, and the next process tries again
+			}
+		}
+		d.ClearRules()
+	}
+	before := files()
+	s, err := open(d.Process("Q"), Options{}, cfg(keys))
+	want(t, "open", err, nil)
+	sweep := map[string]func(){
+		"prune":             func() { _, err := s.Prune(ctx, false); want(t, "prune", err, nil) },
+		"in the background": func() { s.committer.tendRuns(); s.workers.Wait() },
+	}
+	all := d.Clone()
+	for what, sweep := range sweep {
+		t.Run(what, func(t *testing.T) {
+			d = all.Clone()
+			s, err = open(d.Process("R"), Options{}, cfg(keys+1))
+			want(t, "open", err, nil)
+			sweep()
+			f, err := d.Observer("o").Open("sessions/s.jsonl", vfs.ReadOnly)
+			want(t, "open the log", err, nil)
+			size, _ := f.Size()
+			uid, err := sessionlog.ReadUID(f)
+			want(t, "uid", err, nil)
+			reached := len(s.runsOf("s", uid).Load(size, func(int64, uint32) bool { return true }))
+			if now := files(); len(now) != reached || len(before) <= reached {
+				t.Errorf("%d runs are used; there were %q, and now %q", reached, before, now)
+			}
+			for i := range keys {
+				if r, err := s.Append(ctx, "s", key(i)); err != nil || !r.Replayed {
+					t.Fatalf("%s: %+v, %v", key(i).Key, r, err)
+				}
+			}
+		})
 	}
 }

@@ -251,7 +251,7 @@ func newStore(p *process) *Store {
 	s.attachments = &attachments{process: p, lock: s.lock, reader: s.reader}
 	s.committer = &committer{process: p, lock: s.lock, syncer: s.syncer, checkpoints: s.checkpoints, reader: s.reader,
 		asides: s.asides, checks: s.checks, keyring: s.keyring, attachments: s.attachments}
-	s.checkpoints.beforeClose, s.checkpoints.atTick = s.committer.queue.beforeClose, s.committer.writeRestingRuns
+	s.checkpoints.beforeClose, s.checkpoints.atTick = s.committer.queue.beforeClose, s.committer.tendRuns
 	s.turns = &turns{process: p, committer: s.committer, reader: s.reader, pace: usualPace}
 	p.waiters.rung, s.committer.released = s.turns.rung, s.turns.released
 	s.forker = &forker{process: p, lock: s.lock, reader: s.reader, committer: s.committer, checkpoints: s.checkpoints}

@@ -223,6 +223,26 @@ func (x Index) open(r *Run) (vfs.File, error) {
 // ends before it, and the log is read from there.
 func (x Index) Remove(r *Run) { _ = x.FS.Remove(x.File(r.From)) }
 
+// Sweep removes runs, of those that begin at from, that no look reaches because another one
+// covers where they begin: what is left if a process dies between putting a merged run in
+// place and removing those that it merged. It may run at any time, beside anybody: the
+// worst is that too much is removed, which shortens what is covered.
+func (x Index) Sweep(from []int64) {
+	upTo, crc := int64(0), uint32(0)
+	for range maxRuns {
+		r := x.load(upTo, crc)
+		if r == nil {
+			return // it ends here, or can't be opened just now
+		}
+		for _, f := range from {
+			if r.From < f && f < r.UpTo {
+				_ = x.FS.Remove(x.File(f))
+			}
+		}
+		upTo, crc = r.UpTo, r.crc[1]
+	}
+}
+
 // page is one page of a run, checked.
 type page struct {
 	n     int64 // its number; -1: none was read
