@@ -130,9 +130,15 @@ func (l *locked) note(e *journal.Entry, from *memory) {
 	}
 }
 
-// noteApplied records the least length of a log, now that an entry is in it.
+// noteApplied records the least length of a log, now that an entry is in it. It never
+// becomes less: catchup notes what another process has applied since before it comes to
+// what was pending here (TestLostBehindPending).
 func (ol *logs) noteApplied(e *journal.Entry) {
-	ol.dirty.change(e.Name, func(d *dirtyLog) { d.logEnd, d.crc = e.Offset+int64(len(e.Lines)), e.LineCRC })
+	ol.dirty.change(e.Name, func(d *dirtyLog) {
+		if end := e.Offset + int64(len(e.Lines)); end > d.logEnd {
+			d.logEnd, d.crc = end, e.LineCRC
+		}
+	})
 }
 
 // isIn tells whether a log still has what was written to it, by the checksum of the last

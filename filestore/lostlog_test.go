@@ -147,6 +147,27 @@ func TestLostLinesAreKept(t *testing.T) {
 	}
 }
 
+// TestLostBehindPending: a process whose own line was still pending when another one applied it, and
+// a further one, knows of both: if the last is cut off the log, its checkpoint keeps it.
+func TestLostBehindPending(t *testing.T) {
+	d := vfs.NewDisk(1)
+	a, b := openSim(t, d.Process("a"), 1), openSim(t, d.Process("b"), 2)
+	say(t, a, "s", nil, "one")
+	r := newAppend("s", &hansard.Batch{Events: []hansard.Event{text("two")}})
+	r.done = make(chan struct{}, 1)
+	a.committer.queue.waiting = append(a.committer.queue.waiting, r)
+	g := a.committer.writeGroup()
+	say(t, b, "s", nil, "three")
+	log, _ := d.CacheBytes(sessionlog.Path("s"))
+	cutLog(t, d, int64(bytes.LastIndexByte(log[:len(log)-1], '\n')+1))
+	a.committer.finishGroup(g)
+	want(t, "checkpoint", a.checkpoints.checkpoint(true), nil)
+	if !anywhere(d, "three") {
+		t.Error("what was cut off is gone")
+	}
+	say(t, a, "s", hansard.ErrDamaged, "four")
+}
+
 // redactBesideOthers removes the content of an event of another session in the way that does not
 // wait for a quiet moment: the journal is emptied for it.
 func redactBesideOthers(t *testing.T, a, _ *Store) {
