@@ -196,7 +196,11 @@ func (ck *checkpoints) freeInPieces() error {
 func (ck *checkpoints) pieceLogs() int { return cmp.Or(ck.cfg.pieceLogs, 4*checkpointFiles) }
 
 func (ck *checkpoints) countedCheckpoint(urgent bool, logs int) (more bool, err error) {
-	more, err = ck.tryCheckpoint(urgent, logs)
+	// A log that was away for a moment is there: a writer that needs room is not refused
+	// for it.
+	for try := 0; try == 0 || try < 4 && errors.Is(err, errBack); try++ {
+		more, err = ck.tryCheckpoint(urgent, logs)
+	}
 	if err != nil {
 		ck.measures.failedCheckpoints.Add(1)
 	}

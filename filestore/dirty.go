@@ -277,6 +277,9 @@ func (l *locked) keepLostOf(name string, entries []*journal.Entry) error {
 	return setAsideLost(l, name, entries, f, err)
 }
 
+// errBack: a log could not be opened to be synced, and then it could.
+var errBack = errors.New("the log was away for a moment")
+
 // keepUnsynced sets aside what the ring has for logs that could not be opened to be made
 // durable. If one can be opened by now, that is the error still, and the space is not
 // freed: it may have all its lines, but not durably. The next checkpoint syncs it.
@@ -292,7 +295,7 @@ func keepUnsynced(l *locked, logs []unsyncedLog) error {
 		f, err := l.fs.Open(sessionlog.Path(u.name), vfs.ReadOnly)
 		if err == nil {
 			_ = f.Close()
-			return fmt.Errorf("sync the log of %s: %w", u.name, u.err)
+			return fmt.Errorf("%w: sync the log of %s: %w", errBack, u.name, u.err)
 		}
 		if err := setAsideLost(l, u.name, entries, nil, err); err != nil {
 			return fmt.Errorf("set aside what the log of %s has lost: %w", u.name, err)
