@@ -84,6 +84,15 @@ var bugs = map[string]func(seed uint64) error{
 	"a log redacted under the ring's entries for it":      huntRedact,
 	"a redacted log taken for the one before":             huntRedact,
 	"grants compared by number":                           func(uint64) error { return restoredLog() },
+	"a log that recovery can't open is skipped":           huntRecoveries,
+	"a bad log is tried once in recovery":                 huntRecoveries, // which then fails, and begins anew
+	"a log that is bad twice stops recovery":              huntRecoveries,
+	"recovery tried again believes its sync":              huntRecoveries,
+	"a suspect that can't be read is synced":              huntRecoveries,
+	"a log that can't be opened fills the journal":        huntRecoveries,
+	"a log that is away is taken for synced":              huntAway,
+	"set aside and forgotten though not synced":           huntAway,
+	"a redaction that forgets what logs have lost":        huntHarmed,
 }
 
 // plantedBug names the bug to activate, in the build that has them.
@@ -387,7 +396,7 @@ func huntStoppedCheckpoint(seed uint64) error {
 // TestSimHunts: the hunts find nothing if no bug was planted.
 func TestSimHunts(t *testing.T) {
 	for seed := range uint64(3) {
-		for _, hunt := range []func(uint64) error{huntSharedKeys, huntStoppedCheckpoint, huntCutAfterSyncError, huntSyncErrors, huntKills, huntPairs} {
+		for _, hunt := range []func(uint64) error{huntSharedKeys, huntStoppedCheckpoint, huntCutAfterSyncError, huntSyncErrors, huntKills, huntPairs, huntRecoveries, huntAway, huntHarmed} {
 			if err := hunt(5000 + seed); err != nil {
 				t.Fatal(err)
 			}

@@ -313,4 +313,35 @@ var plantings = []struct{ File, Is, Becomes string }{
 	{"recover.go", `	if len(marked) == 0 {
 `, `	if len(marked) == 0 || planted.Is("marks forgotten by recovery") {
 `},
+	{"recover.go", `			if err := notSettled(l, name, byName[name], err); err != nil {
+`, `			if err := notSettled(l, name, byName[name], err); err != nil && !planted.Is("a log that recovery can't open is skipped") {
+`},
+	{"apply.go", `		if !errors.Is(err, syscall.EIO) || len(all) == 0 || `, `		if planted.Is("a bad log is tried once in recovery") || !errors.Is(err, syscall.EIO) || len(all) == 0 || `},
+	{"recover.go", `		if kept, err := copyOrKeep(l, sess, entries, nil); kept || err != nil {
+`, `		if planted.Is("a log that is bad twice stops recovery") {
+			if err := l.logs.replaceByCopy(sess, entries); err != nil {
+				return err
+			}
+		} else if kept, err := copyOrKeep(l, sess, entries, nil); kept || err != nil {
+`},
+	{"recover.go", `	for _, name := range l.suspects.all() {
+		marked`, `	for _, name := range l.suspects.all() {
+		if planted.Is("recovery tried again believes its sync") {
+			break
+		}
+		marked`},
+	{"recover.go", `	if suspect || l.logs`, `	suspect = suspect && !planted.Is("recovery tried again believes its sync") && !planted.Is("a suspect that can't be read is synced")
+	if suspect || l.logs`},
+	{"checkpoint.go", `		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.EIO) || `, `		if planted.Is("a log that is away is taken for synced") && errors.Is(err, fs.ErrNotExist) {
+			c.lost = append(c.lost, name)
+			continue
+		}
+		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.EIO) && !planted.Is("a log that can't be opened fills the journal") || `},
+	{"mend.go", `	if len(c.unsynced) > 0 {
+`, `	if len(c.unsynced) > 0 && !planted.Is("set aside and forgotten though not synced") {
+`},
+	{"takeaway.go", `	if err := keepAllLost(l); err != nil {
+`, `	if planted.Is("a redaction that forgets what logs have lost") {
+	} else if err := keepAllLost(l); err != nil {
+`},
 }

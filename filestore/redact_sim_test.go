@@ -41,7 +41,23 @@ func (k *worker) redactStep(ctx context.Context, i int) {
 }
 
 // redact redacts one or two acknowledged events, whoever appended them.
-func (k *worker) redact(ctx context.Context, id hansard.SessionID) {
+func (k *worker) redact(ctx context.Context, id hansard.SessionID) { k.redactBy(ctx, id, k.s.Redact) }
+
+// redactAtOnce redacts in the way that does not wait for a quiet moment: the journal is emptied
+// for it.
+func (k *worker) redactAtOnce(ctx context.Context, id hansard.SessionID) {
+	k.redactBy(ctx, id, func(ctx context.Context, id hansard.SessionID, rd hansard.Redaction) (hansard.Receipt, error) {
+		slices.Sort(rd.Seqs)
+		rd.Seqs = slices.Compact(rd.Seqs)
+		r, err := k.s.committer.carryOut(ctx, newRedaction(id, &rd))
+		if err == nil {
+			err = k.s.checkpoints.tryTakeAway(sessionlog.EncodeName(id), true)
+		}
+		return r, err
+	})
+}
+
+func (k *worker) redactBy(ctx context.Context, id hansard.SessionID, redact func(context.Context, hansard.SessionID, hansard.Redaction) (hansard.Receipt, error)) {
 	l := k.w.ledger
 	all := slices.Sorted(maps.Keys(l.acked[id]))
 	all = slices.DeleteFunc(all, func(seq hansard.Seq) bool { return strings.HasPrefix(l.acked[id][seq], "redaction at") })
@@ -55,9 +71,10 @@ func (k *worker) redact(ctx context.Context, id hansard.SessionID) {
 	for _, seq := range seqs {
 		l.redacting[id][seq] = true // may be redacted, until we are told otherwise
 	}
-	r, err := k.s.Redact(ctx, id, hansard.Redaction{Seqs: seqs, Reason: "simulated"})
+	rd := hansard.Redaction{Seqs: seqs, Reason: "simulated"}
+	r, err := redact(ctx, id, rd)
 	if err != nil {
-		k.unless("redact", err, hansard.ErrUnknown)
+		k.unless("redact", err, hansard.ErrUnknown, errChanged)
 		return
 	}
 	for _, seq := range seqs {

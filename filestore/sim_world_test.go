@@ -40,6 +40,7 @@ type world struct {
 	ill      bool   // the disk fails: writes may be refused for damage that is mended later
 	wasIll   bool   // and reads may report it, until it is mended
 	calm     bool   // nothing goes wrong: no outcome may be unknown
+	away     bool   // logs are away for moments
 	// pruneAge is the age at which attachments are pruned, on the disk's clock; 0: never.
 	pruneAge time.Duration
 	// attached are those of session "a" that somebody attached.
@@ -101,6 +102,7 @@ type worker struct {
 	mirroring bool // only append events with shared ids
 	taking    bool // only take turns
 	redacting bool // only append and redact
+	harming   bool // the same, while somebody cuts a log
 	large     bool // the next batch is too large for the ring
 	well      bool // the disk had failed, and worked again when the step began
 }
@@ -146,6 +148,8 @@ func (k *worker) run(n int) {
 			k.attachStep(context.Background(), "a")
 		case k.mirroring:
 			k.mirror(context.Background(), i, 2)
+		case k.harming:
+			k.harmStep(context.Background(), i)
 		case k.redacting:
 			k.redactStep(context.Background(), i)
 		case k.taking && i == 0:
@@ -167,7 +171,7 @@ func (k *worker) expected(err error) bool {
 	if k.w.calm && errors.Is(err, hansard.ErrUnknown) {
 		return false
 	}
-	return faulty(err) || errors.As(err, &busy) || errors.Is(err, peers.ErrTornRecord) && k.w.torn() || k.sawIll() && errors.Is(err, hansard.ErrDamaged)
+	return faulty(err) || k.w.away && errors.Is(err, fs.ErrNotExist) || errors.As(err, &busy) || errors.Is(err, peers.ErrTornRecord) && k.w.torn() || (k.sawIll() || k.w.away && k.w.wasIll) && errors.Is(err, hansard.ErrDamaged)
 }
 
 // sawIll reports whether the disk was failing during the step.

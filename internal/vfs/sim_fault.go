@@ -14,11 +14,14 @@ type Match struct {
 	Kind Kind   // kinds; 0 for any
 	Name string // file, as in path.Match; empty for any
 	N    int    // from 1; 0 is 1
+	// When, if set, has the last word on whether an operation fits; it is asked once for each
+	// that fits the other fields.
+	When func(Op) bool
 }
 
 func (m *Match) fits(o *Op) bool {
 	return (m.Proc == "" || m.Proc == o.Proc) && (m.Kind == 0 || m.Kind&o.Kind != 0) &&
-		(matches(m.Name, o.Name) || o.To != "" && matches(m.Name, o.To))
+		(matches(m.Name, o.Name) || o.To != "" && matches(m.Name, o.To)) && (m.When == nil || m.When(*o))
 }
 
 // Fault is an error for an operation.
