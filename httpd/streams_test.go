@@ -46,6 +46,18 @@ func TestStreams(t *testing.T) {
 	}
 }
 
+// TestStreamsAreNoPages: a browser runs nothing that is in a stream, whatever its type.
+func TestStreamsAreNoPages(t *testing.T) {
+	v := serve(t, memstore.New())
+	v.must(201, "PUT", "/ds/s", `<script>alert(1)</script>`, "Content-Type", "text/html", "Stream-Closed", "true")
+	for _, query := range []string{"", "?offset=-1&live=long-poll", "?offset=-1&live=sse"} {
+		got := v.must(200, "GET", "/ds/s"+query, "")
+		if h := got.header; h.Get("Content-Security-Policy") != "sandbox; default-src 'none'" || h.Get("X-Content-Type-Options") != "nosniff" {
+			t.Errorf("%q: the headers are %v", query, h)
+		}
+	}
+}
+
 // TestStreamsReadOnly: streams on a read-only server.
 func TestStreamsReadOnly(t *testing.T) {
 	v := serve(t, memstore.New(), func(o *httpd.Options) { o.ReadOnly = true })

@@ -38,6 +38,9 @@ const (
 
 // Read answers with what follows an offset or, for HEAD, with a description of the stream.
 func (s *Streams) Read(w http.ResponseWriter, r *http.Request, id hansard.SessionID) error {
+	// The content has the type that its writer chose, which may be text/html. A browser that
+	// opens it must not run it as a page of this server.
+	w.Header().Set("Content-Security-Policy", "sandbox; default-src 'none'")
 	c, info, err := s.open(r.Context(), id)
 	if err != nil {
 		return err
