@@ -438,6 +438,36 @@ func TestProblems(t *testing.T) {
 	}
 }
 
+// panicking is a store whose reads panic after the second event.
+type panicking struct{ hansard.Store }
+
+func (p panicking) Read(ctx context.Context, id hansard.SessionID, r hansard.Range) iter.Seq2[hansard.Event, error] {
+	return func(yield func(hansard.Event, error) bool) {
+		for e, err := range p.Store.Read(ctx, id, r) {
+			if !yield(e, err) {
+				return
+			}
+			if e.Seq == 2 {
+				panic("after the second event")
+			}
+		}
+	}
+}
+
+// TestPanicMidway: an answer in the middle of which the server panics is not taken for a whole one.
+func TestPanicMidway(t *testing.T) {
+	v := serve(t, panicking{memstore.New()})
+	for range 3 {
+		v.say("s", strings.Repeat("x", 100<<10)) // more than is gathered before the answer begins
+	}
+	if got, err := v.try("GET", "/v1/sessions/s/events", "", "Accept", "application/x-ndjson"); err == nil {
+		t.Errorf("it is complete: %d, %d bytes", got.status, len(got.body))
+	}
+	if got := v.ask("GET", "/v1/sessions/s/events", ""); got.status != 500 || got.problem() != "internal" {
+		t.Errorf("before the answer has begun: %d %s", got.status, got.body)
+	}
+}
+
 // TestReady: ready only if a write succeeds, and an earlier result is not reused for long.
 func TestReady(t *testing.T) {
 	v := serve(t, &broken{memstore.New(), hansard.ErrNoSpace})

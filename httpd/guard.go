@@ -50,9 +50,10 @@ func (s *Server) guard(next http.Handler) http.Handler {
 					panic(v)
 				}
 				s.log.Error("panic", "request", id, "route", rec.route, "stack", wire.Scrub(string(debug.Stack())))
-				if rec.status == 0 {
-					s.problem(rec, r, wire.NewProblem("internal", "", "the server's log has more under this instance"))
+				if rec.status != 0 {
+					panic(http.ErrAbortHandler) // part of an answer must not be taken for all of it
 				}
+				s.problem(rec, r, wire.NewProblem("internal", "", "the server's log has more under this instance"))
 			}
 		}()
 		h := rec.Header()
