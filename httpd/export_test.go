@@ -160,8 +160,11 @@ func (s *Server) Busy() int {
 	return s.live.busy
 }
 
-// MaxLogins is how many logins a token may have.
-const MaxLogins = maxLogins
+// MaxLogins is how many logins a token may have, and MaxCodes how many used codes.
+const (
+	MaxLogins = maxLogins
+	MaxCodes  = maxCodes
+)
 
 // Logins counts the browsers that are logged in.
 func (s *Server) Logins() int {

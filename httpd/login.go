@@ -27,11 +27,12 @@ const (
 	LoginCodeMax = 15 * time.Minute
 	// loginFor is how long a cookie is valid.
 	loginFor = 7 * 24 * time.Hour
-	// maxLogins and maxCodes bound what is remembered: the logins of one token, and
-	// the used codes that have not expired.
+	// maxLogins and maxCodes bound what is remembered of one token: its logins, and its
+	// used codes that have not expired; maxAllLogins and maxAllCodes that of all of them.
 	maxLogins    = 50
 	maxAllLogins = 10_000
-	maxCodes     = 10_000
+	maxCodes     = 1000
+	maxAllCodes  = 10_000
 	maxCodeBytes = 4 << 10
 
 	loginPrefix  = "login."
@@ -84,7 +85,7 @@ type logins struct {
 
 	mu   sync.Mutex // guards all below
 	m    map[hashed]*login
-	used map[string]time.Time // used codes, and when they expire
+	used map[string]usedCode
 }
 
 // login is a browser that has logged in.
@@ -94,8 +95,14 @@ type login struct {
 	ends time.Time
 }
 
+// usedCode is a code that must not be used again until it expires.
+type usedCode struct {
+	name string // of its token
+	ends time.Time
+}
+
 func newLogins(a Access) *logins {
-	return &logins{Access: a, m: map[hashed]*login{}, used: map[string]time.Time{}}
+	return &logins{Access: a, m: map[hashed]*login{}, used: map[string]usedCode{}}
 }
 
 // Who implements [Access].
@@ -134,10 +141,10 @@ func (l *logins) begin(code string) (cookie string, pass Pass, err error) {
 	if _, used := l.used[number]; used {
 		return "", Pass{}, refused
 	}
-	if len(l.used) >= maxCodes {
+	if len(l.used) >= maxAllCodes || l.codesLocked(pass.Name) >= maxCodes {
 		return "", Pass{}, wire.NewProblem("overloaded", "there were too many logins", "try again in some minutes")
 	}
-	l.used[number] = expires
+	l.used[number] = usedCode{pass.Name, expires}
 	l.makeRoomLocked(pass.Name)
 	var secret [32]byte
 	_, _ = rand.Read(secret[:]) // never fails
@@ -148,8 +155,8 @@ func (l *logins) begin(code string) (cookie string, pass Pass, err error) {
 
 // forgetLocked forgets what has expired.
 func (l *logins) forgetLocked(now time.Time) {
-	for number, ends := range l.used {
-		if !now.Before(ends) {
+	for number, code := range l.used {
+		if !now.Before(code.ends) {
 			delete(l.used, number)
 		}
 	}
@@ -158,6 +165,16 @@ func (l *logins) forgetLocked(now time.Time) {
 			delete(l.m, hash)
 		}
 	}
+}
+
+// codesLocked is how many codes of a token are remembered.
+func (l *logins) codesLocked(name string) (n int) {
+	for _, code := range l.used {
+		if code.name == name {
+			n++
+		}
+	}
+	return n
 }
 
 // makeRoomLocked ends the oldest login of a token that has too many, or the oldest of all.

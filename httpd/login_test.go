@@ -3,6 +3,7 @@ package httpd_test
 import (
 	"bufio"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -201,4 +202,26 @@ func TestLoginsBounded(t *testing.T) {
 	}
 	v.must(401, "GET", "/v1/sessions", "", by(first)...)
 	v.must(200, "GET", "/v1/sessions", "", by(other)...)
+}
+
+// TestLoginsOfOthers: a token whose codes are used too often can't keep others from logging in.
+func TestLoginsOfOthers(t *testing.T) {
+	v := serveMemory(t)
+	use := func(token string) int {
+		req := httptest.NewRequest("POST", "http://localhost/v1/login", strings.NewReader(`{"code":"`+code(t, v.tokens[token], time.Minute)+`"}`))
+		w := httptest.NewRecorder()
+		v.server.ServeHTTP(w, req)
+		return w.Code
+	}
+	for i := range httpd.MaxCodes {
+		if got := use("reader"); got != 200 {
+			t.Fatalf("login %d: %d", i, got)
+		}
+	}
+	if got := use("reader"); got != 503 {
+		t.Errorf("one login too many: %d", got)
+	}
+	if got := use("admin"); got != 200 {
+		t.Errorf("the login of another: %d", got)
+	}
 }
