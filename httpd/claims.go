@@ -170,6 +170,10 @@ func (s *Server) acquireNamed(ctx context.Context, name claimName, c hansard.Cla
 	if err := hansard.CheckID(id); err != nil {
 		return nil, hansard.Turn{}, err
 	}
+	// A narrowed token shares the names with the token it was made from.
+	if _, err := s.door.pass(ctx, id, ""); err != nil {
+		return nil, hansard.Turn{}, err
+	}
 	for {
 		own, cancel := context.WithCancel(ctx)
 		mine, other, err := claims.begin(name, cancel)
@@ -240,6 +244,9 @@ func (s *Server) unanswered(ctx context.Context, it *claimed) {
 func (s *Server) withdraw(ctx context.Context, name claimName) error {
 	claims := &callerOf(ctx).account.claims
 	if err := errors.Join(hansard.CheckID(hansard.SessionID(name.session)), wire.CheckClaimName(name.name)); err != nil {
+		return err
+	}
+	if _, err := s.door.pass(ctx, hansard.SessionID(name.session), ""); err != nil {
 		return err
 	}
 	c, err := claims.withdraw(name)

@@ -6,8 +6,10 @@ import (
 	"net"
 	"strings"
 	"testing"
+	"time"
 
 	"hansard"
+	"hansard/internal/wire"
 	"hansard/memstore"
 )
 
@@ -194,4 +196,30 @@ func TestClaimUnanswered(t *testing.T) {
 			t.Errorf("%s was granted to nobody and not given back", g)
 		}
 	})
+}
+
+// TestClaimScope: a narrowed token can neither withdraw nor share the claims that the token it was
+// made from has to other sessions.
+func TestClaimScope(t *testing.T) {
+	v := serveMemory(t)
+	v.say("mine", "one")
+	v.say("other", "one")
+	var err error
+	if v.tokens["narrowed"], err = wire.Narrow(v.tokens["appender"], wire.Narrowing{Session: "mine", Rights: "append", Expires: time.Now().Add(time.Hour).Unix()}); err != nil {
+		t.Fatal(err)
+	}
+	v.must(201, "POST", "/v1/sessions/other/turn", `{"claim":"a"}`, v.as("appender")...)
+	for _, claim := range []string{"a", "b"} {
+		for _, method := range []string{"DELETE", "POST"} {
+			if got := v.ask(method, "/v1/sessions/other/turn", `{"claim":"`+claim+`"}`, v.as("narrowed")...); got.problem() != "not-found" {
+				t.Errorf("%s of %s: %d %s", method, claim, got.status, got.body)
+			}
+		}
+	}
+	if turn, err := v.store.Turn(t.Context(), "other"); err != nil || turn == nil {
+		t.Errorf("the turn is %v, %v", turn, err)
+	}
+	if n := v.server.Claims(); n != 1 {
+		t.Errorf("%d claims are remembered", n)
+	}
 }
