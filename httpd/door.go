@@ -354,10 +354,28 @@ func (d *door) Acquire(ctx context.Context, id hansard.SessionID, c hansard.Clai
 	}
 	c.By = who.Name
 	t, err := d.Store.Acquire(ctx, id, c)
+	if c.Wait != 0 && len(who.Scope.Labels) > 0 {
+		// Its labels may have changed while the claim waited.
+		switch gone := d.inScope(ctx, who, id); {
+		case gone == nil:
+		case err == nil:
+			d.giveBack(ctx, id, t.Grant)
+			return hansard.Turn{}, gone
+		case errors.Is(gone, hansard.ErrNotFound) && !errors.Is(err, hansard.ErrUnknown):
+			return hansard.Turn{}, gone // and not who holds the turn
+		}
+	}
 	if err == nil {
 		d.remember(held{id, t.Grant}, t.By)
 	}
 	return t, err
+}
+
+// giveBack releases a grant that its holder will never use.
+func (d *door) giveBack(ctx context.Context, id hansard.SessionID, g hansard.Grant) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+	defer cancel()
+	_ = d.Store.Release(ctx, id, g) // if it fails the turn ends with its TTL
 }
 
 func (d *door) Renew(ctx context.Context, id hansard.SessionID, g hansard.Grant) error {

@@ -1,6 +1,7 @@
 package httpd_test
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"path/filepath"
@@ -425,5 +426,60 @@ func TestRate(t *testing.T) {
 	}
 	if refused == 0 {
 		t.Error("50 messages at once were all answered")
+	}
+}
+
+// addLabelled adds a token, "it", whose scope is a label.
+func (v *served) addLabelled() {
+	v.t.Helper()
+	var got struct{ Token string }
+	v.must(201, "POST", "/v1/tokens", `{"name":"it","rights":"admin","labels":{"k":"v"}}`).into(v.t, &got)
+	v.tokens["it"] = got.Token
+}
+
+// waitingClaims is a store whose claims that wait are decided when a test says so.
+type waitingClaims struct {
+	hansard.Store
+	begun, decide chan struct{}
+}
+
+func (s *waitingClaims) Acquire(ctx context.Context, id hansard.SessionID, c hansard.Claim) (hansard.Turn, error) {
+	if c.Wait != 0 {
+		s.begun <- struct{}{}
+		<-s.decide
+		c.Wait = 0
+	}
+	return s.Store.Acquire(ctx, id, c)
+}
+
+// TestScopeChangesWhileWaiting: a session whose label changes while a claim to its turn waits is
+// not found, and its turn is free, or still with whoever has it.
+func TestScopeChangesWhileWaiting(t *testing.T) {
+	for _, held := range []bool{false, true} {
+		store := &waitingClaims{Store: memstore.New(), begun: make(chan struct{}), decide: make(chan struct{})}
+		v := serve(t, store)
+		v.addLabelled()
+		v.must(201, "POST", "/v1/sessions", `{"id":"s"}`, v.as("it")...)
+		answer := make(chan reply, 1)
+		go func() {
+			got, err := v.try("POST", "/v1/sessions/s/turn", `{"wait_ms":60000}`, v.as("it")...)
+			if err != nil {
+				t.Error(err)
+			}
+			answer <- got
+		}()
+		<-store.begun
+		v.must(200, "PATCH", "/v1/sessions/s", `{"labels":{"k":null}}`)
+		if held {
+			v.must(201, "POST", "/v1/sessions/s/turn", `{"label":"SECRET"}`)
+		}
+		store.decide <- struct{}{}
+		if got := <-answer; got.problem() != "not-found" || strings.Contains(got.body, "SECRET") {
+			t.Errorf("held %v: %d %s", held, got.status, got.body)
+		}
+		if turn, err := store.Turn(t.Context(), "s"); err != nil || (turn != nil) != held {
+			t.Errorf("held %v: the turn is %v, %v", held, turn, err)
+		}
+		v.stop()
 	}
 }

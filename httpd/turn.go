@@ -83,10 +83,7 @@ func (s *Server) acquire(ctx context.Context, id hansard.SessionID, c hansard.Cl
 
 // giveBack releases a grant that its holder will never use.
 func (s *Server) giveBack(ctx context.Context, id hansard.SessionID, g hansard.Grant) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
-	defer cancel()
-	// If it fails the turn ends with its TTL.
-	_ = s.base.Release(ctx, id, g)
+	s.door.giveBack(ctx, id, g)
 	if u := callerOf(ctx).user; u != nil {
 		u.drop(g)
 	}
