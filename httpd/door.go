@@ -174,7 +174,10 @@ func (d *door) follow(ctx context.Context, id hansard.SessionID, last hansard.Se
 const scopeEvery = time.Second
 
 func (d *door) watchScope(ctx context.Context, who caller, id hansard.SessionID, last hansard.Seq, end context.CancelCauseFunc) {
-	for d.Store.Wait(ctx, id, last) == nil {
+	for {
+		// If waiting fails it is checked all the same, and waited for again: the session is
+		// still followed, unless that fails too.
+		_ = d.Store.Wait(ctx, id, last)
 		info, err := d.Store.Stat(ctx, id)
 		if err == nil {
 			last = info.LastSeq
@@ -311,10 +314,31 @@ func (d *door) Count(ctx context.Context, q hansard.Query) (int, error) {
 }
 
 func (d *door) Attach(ctx context.Context, id hansard.SessionID, r io.Reader) (hansard.Attachment, error) {
-	if _, err := d.pass(ctx, id, ""); err != nil {
+	who, err := d.pass(ctx, id, "")
+	if err != nil {
 		return hansard.Attachment{}, err
 	}
+	if len(who.Scope.Labels) > 0 {
+		r = &stillInScope{r, func() error { return d.inScope(ctx, who, id) }}
+	}
 	return d.Store.Attach(ctx, id, r)
+}
+
+// stillInScope is an attachment on its way into a session whose labels may change until all of
+// it has arrived.
+type stillInScope struct {
+	io.Reader
+	check func() error
+}
+
+func (r *stillInScope) Read(p []byte) (int, error) {
+	n, err := r.Reader.Read(p)
+	if err == io.EOF {
+		if gone := r.check(); gone != nil {
+			err = gone
+		}
+	}
+	return n, err
 }
 
 func (d *door) OpenAttachment(ctx context.Context, id hansard.SessionID, digest string) (hansard.AttachmentReader, error) {

@@ -2,7 +2,9 @@ package httpd_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"path/filepath"
 	"regexp"
@@ -481,5 +483,73 @@ func TestScopeChangesWhileWaiting(t *testing.T) {
 			t.Errorf("held %v: the turn is %v, %v", held, turn, err)
 		}
 		v.stop()
+	}
+}
+
+// deafWatcher is a store on which waiting fails for those that wait without a deadline: not for
+// what reads the events of a followed session, but for what watches over its labels.
+type deafWatcher struct{ hansard.Store }
+
+func (s deafWatcher) Wait(ctx context.Context, id hansard.SessionID, after hansard.Seq) error {
+	if _, limited := ctx.Deadline(); !limited {
+		return errors.New("too many open files")
+	}
+	return s.Store.Wait(ctx, id, after)
+}
+
+// TestScopeWatcherFails: a session that leaves the scope is followed no longer, although waiting
+// for that has failed.
+func TestScopeWatcherFails(t *testing.T) {
+	v := serve(t, deafWatcher{memstore.New()})
+	v.addLabelled()
+	v.tokens["reader"] = v.tokens["it"]
+	v.must(201, "POST", "/v1/sessions", `{"id":"s"}`, v.as("it")...)
+	c := v.stream("s", "", "0")
+	v.must(200, "PATCH", "/v1/sessions/s", `{"labels":{"k":null}}`)
+	for {
+		e, err := c.next()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e.event == "problem" {
+			if !strings.Contains(e.data, "/problems/not-found") {
+				t.Errorf("it ends with %s", e.data)
+			}
+			return
+		}
+	}
+}
+
+// TestScopeChangesWhileUploading: nothing is attached to a session that leaves the scope before
+// all has arrived.
+func TestScopeChangesWhileUploading(t *testing.T) {
+	v := serveMemory(t)
+	v.addLabelled()
+	v.must(201, "POST", "/v1/sessions", `{"id":"s"}`, v.as("it")...)
+	arrives, sends := io.Pipe()
+	req, err := http.NewRequest("POST", v.url+"/v1/sessions/s/attachments", arrives)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Authorization", "Bearer "+v.tokens["it"])
+	answer := make(chan *http.Response, 1)
+	go func() {
+		res, err := plain.Do(req)
+		if err != nil {
+			t.Error(err)
+		}
+		answer <- res
+	}()
+	io.WriteString(sends, "begun")
+	eventually(t, "it is under way", func() bool { return v.server.Busy() == 1 })
+	v.must(200, "PATCH", "/v1/sessions/s", `{"labels":{"k":null}}`)
+	sends.Close()
+	if res := <-answer; res == nil || res.StatusCode != 404 {
+		t.Errorf("the answer is %+v", res)
+	} else {
+		res.Body.Close()
+	}
+	if got := v.must(200, "GET", "/v1/sessions/s/attachments", "").body; got != `{"attachments":[]}`+"\n" {
+		t.Errorf("there is %s", got)
 	}
 }
