@@ -132,13 +132,13 @@ func ParseEvent(object []byte) (hansard.Event, error) {
 		case "inbox":
 			return Member(name, value, &e.Inbox)
 		case "attachments":
-			return Member(name, value, &e.Attachments)
+			return someOf(name, value, hansard.MaxAttachments, &e.Attachments)
 		case "fork":
 			return Member(name, value, &e.Fork)
 		case "redacted":
 			return Member(name, value, &e.Redacted)
 		case "redacts":
-			return Member(name, value, &e.Redacts)
+			return someOf(name, value, hansard.MaxRedactions, &e.Redacts)
 		case "patch":
 			return Member(name, value, &e.Patch)
 		case "data":

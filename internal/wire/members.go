@@ -241,3 +241,21 @@ func Member(name string, value []byte, into any) error {
 	}
 	return nil
 }
+
+// someOf decodes a member that is a list of no more than most values. Like parseEvents it stops
+// at the limit: decoded, small values take many times the memory.
+func someOf[T any](name string, list []byte, most int, into *[]T) error {
+	if list[0] != '[' {
+		return Member(name, list, into) // null, or an error
+	}
+	*into = []T{}
+	return EachElement(list, func(value []byte) error {
+		if len(*into) == most {
+			return tooMany(name, most)
+		}
+		var one T
+		err := Member(name, value, &one)
+		*into = append(*into, one)
+		return err
+	})
+}

@@ -171,6 +171,16 @@ func TestParseBounds(t *testing.T) {
 	if len(p.Keys) > 2*hansard.MaxBatchEvents {
 		t.Errorf("%d keys were decoded", len(p.Keys))
 	}
+	e, err := ParseEvent([]byte(`{"attachments":` + many("{}") + `}`))
+	tooLarge("attachments", err)
+	if len(e.Attachments) > hansard.MaxAttachments {
+		t.Errorf("%d attachments were decoded", len(e.Attachments))
+	}
+	e, err = ParseEvent([]byte(`{"redacts":` + many("1") + `}`))
+	tooLarge("seqs", err)
+	if len(e.Redacts) > hansard.MaxRedactions {
+		t.Errorf("%d seqs were decoded", len(e.Redacts))
+	}
 	b, err = ParseBatch([]byte(`{"patch":{"labels":{"a":"` + strings.Repeat("x", 3<<20) + `"}}}`))
 	tooLarge("a patch", err)
 	if b.Patch != nil {
