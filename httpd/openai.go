@@ -89,7 +89,7 @@ func (c counted) ScopeLabels(ctx context.Context) map[string]string {
 // error if it did not arrive whole.
 func (s *Server) roomFor(r *http.Request, room *load) error {
 	if r.Method != http.MethodPost {
-		if strings.HasSuffix(r.URL.Path, "/items") {
+		if strings.Contains(r.URL.Path, "/items") { // a page, or a single item, which may be as large
 			return room.grow(r.Context(), conversations.MaxPageBytes)
 		}
 		return nil

@@ -179,16 +179,18 @@ func TestConversationsFail(t *testing.T) {
 	}
 }
 
-// TestConversationsOverload: bodies of conversations share the common memory, and a request that
-// finds none is told to come back.
+// TestConversationsOverload: bodies, pages and items of conversations share the common memory, and a
+// request that finds none is told to come back.
 func TestConversationsOverload(t *testing.T) {
 	store := memstore.New()
 	address, server, _ := hasty(t, store, arrive, withConversations)
 	defer server.FillBodies()()
-	answer := talk(t, address, fmt.Sprintf("POST %s HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer a-token-for-tests\r\nConnection: close\r\nContent-Length: 2\r\n\r\n{}", conversations.Prefix))
-	for _, part := range []string{"HTTP/1.1 503", `"code":"overloaded"`, "X-Should-Retry: true", "Retry-After: 1"} {
-		if !strings.Contains(answer, part) {
-			t.Errorf("there is no %s in %q", part, answer)
+	for _, line := range []string{"POST " + conversations.Prefix, "GET " + conversations.Prefix + "/s/items", "GET " + conversations.Prefix + "/s/items/msg_1"} {
+		answer := talk(t, address, line+" HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer a-token-for-tests\r\nConnection: close\r\nContent-Length: 2\r\n\r\n{}")
+		for _, part := range []string{"HTTP/1.1 503", `"code":"overloaded"`, "X-Should-Retry: true", "Retry-After: 1"} {
+			if !strings.Contains(answer, part) {
+				t.Errorf("%s: there is no %s in %q", line, part, answer)
+			}
 		}
 	}
 }
