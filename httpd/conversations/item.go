@@ -169,21 +169,22 @@ func (s *shape) checkMessage() *apiError {
 	if content[0] == '"' {
 		return nil
 	}
-	parts, ok := arrayOf(content)
-	if !ok {
+	if !isArray(content) {
 		return wrongType("content", "a string or an array", content)
 	}
-	for i, part := range parts {
-		name := fmt.Sprintf("content[%d]", i)
-		p, ok := objectOf(part)
-		if !ok {
-			return wrongType(name, "an object", part)
+	i := 0
+	var problem *apiError
+	eachElement(content, func(part json.RawMessage) bool {
+		if p, ok := objectOf(part); !ok {
+			problem = wrongType(fmt.Sprintf("content[%d]", i), "an object", part)
+		} else if _, ok := p.text("type"); !ok {
+			name := fmt.Sprintf("content[%d].type", i)
+			problem = badRequest(name, "missing_required_parameter", "Missing required parameter: '%s'.", name)
 		}
-		if _, ok := p.text("type"); !ok {
-			return badRequest(name+".type", "missing_required_parameter", "Missing required parameter: '%s.type'.", name)
-		}
-	}
-	return nil
+		i++
+		return problem == nil
+	})
+	return problem
 }
 
 func wrongType(param, want string, got json.RawMessage) *apiError {

@@ -27,13 +27,13 @@ func (r *request) parseItems(needed bool) ([]*shape, error) {
 		}
 		return nil, nil
 	}
-	list, ok := arrayOf(value)
+	list, n, ok := arrayOf(value, maxItems)
 	if !ok {
 		return nil, wrongType("items", "an array of objects", value)
 	}
-	if len(list) > maxItems {
+	if n > maxItems {
 		return nil, badRequest("items", "array_above_max_length",
-			"Invalid 'items': array too long. Expected an array with maximum length %d, but got an array with length %d instead.", maxItems, len(list))
+			"Invalid 'items': array too long. Expected an array with maximum length %d, but got an array with length %d instead.", maxItems, n)
 	}
 	shapes := make([]*shape, len(list))
 	seen := make(map[string]bool)

@@ -14,12 +14,20 @@ import (
 // spliced in between the given bytes.
 
 // object is the bytes of a JSON object and the positions of its members. If a member
-// occurs twice the last one counts, as in every JSON library.
+// occurs twice the last one counts, as in every JSON library. Of an object with more than
+// maxMembers only those are known that mean something here: the positions of millions of
+// members would take many times the memory of the object.
 type object struct {
 	raw     json.RawMessage
 	members map[string]span
 	names   []string // in the order they were given
 }
+
+const maxMembers = 1000
+
+// meant are the members that the handler looks at.
+var meant = map[string]bool{"metadata": true, "items": true, "type": true, "id": true, "role": true, "content": true, "text": true, "status": true,
+	"call_id": true, "name": true, "arguments": true, "output": true}
 
 // span is the place of a member's value: raw[begin:end].
 type span struct{ begin, end int }
@@ -48,23 +56,28 @@ func scanObject(raw []byte) *object {
 		name, _ := stringOf(raw[at:end])
 		at = skipSpace(raw, skipSpace(raw, end)+1) // after the colon
 		end = skipValue(raw, at)
-		if _, twice := o.members[name]; !twice {
-			o.names = append(o.names, name)
+		_, twice := o.members[name]
+		if known := twice || len(o.names) < maxMembers || meant[name]; known {
+			o.members[name] = span{at, end}
+			if !twice {
+				o.names = append(o.names, name)
+			}
 		}
-		o.members[name] = span{at, end}
 		at = skipComma(raw, end)
 	}
 	return o
 }
 
-// scanArray finds the elements of an array that is known to be valid JSON.
-func scanArray(raw []byte) (elements []json.RawMessage) {
+// eachElement calls take with the elements of an array that is known to be valid JSON, until it
+// returns false.
+func eachElement(raw []byte, take func(element json.RawMessage) bool) {
 	for at := skipSpace(raw, 1); raw[at] != ']'; {
 		end := skipValue(raw, at)
-		elements = append(elements, raw[at:end])
+		if !take(raw[at:end]) {
+			return
+		}
 		at = skipComma(raw, end)
 	}
-	return elements
 }
 
 func skipSpace(raw []byte, at int) int {
@@ -184,12 +197,21 @@ func objectOf(v json.RawMessage) (*object, bool) {
 	return scanObject(v), true
 }
 
-func arrayOf(v json.RawMessage) (list []json.RawMessage, ok bool) {
-	if len(v) == 0 || v[0] != '[' {
-		return nil, false
+// arrayOf returns the first elements of an array, no more than most, and how many it has.
+func arrayOf(v json.RawMessage, most int) (first []json.RawMessage, n int, ok bool) {
+	if !isArray(v) {
+		return nil, 0, false
 	}
-	return scanArray(v), true
+	eachElement(v, func(element json.RawMessage) bool {
+		if n++; n <= most {
+			first = append(first, element)
+		}
+		return true
+	})
+	return first, n, true
 }
+
+func isArray(v json.RawMessage) bool { return len(v) > 0 && v[0] == '[' }
 
 // typeName is the type of a JSON value, for error messages.
 func typeName(v json.RawMessage) string {

@@ -244,3 +244,31 @@ func TestMetadata(t *testing.T) {
 		s.fails(400, "state_in_use", "metadata", "POST", "/"+id, `{"metadata":{"long":"`+long+`"}}`)
 	})
 }
+
+// TestManyMembers: very many members or elements are not all remembered; those that mean something
+// are, wherever they are.
+func TestManyMembers(t *testing.T) {
+	var many strings.Builder
+	for i := range 10 * maxMembers {
+		fmt.Fprintf(&many, `"m%d":1,`, i)
+	}
+	o, err := parseObject([]byte(`{` + many.String() + `"type":"x","id":"last"}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(o.members) > maxMembers+len(meant) || len(o.names) > maxMembers+len(meant) {
+		t.Errorf("%d members and %d names are remembered", len(o.members), len(o.names))
+	}
+	if s, problem := shapeOfObject(o); problem != nil || s.typ != "x" || s.given != "last" {
+		t.Errorf("it is %+v, %v", s, problem)
+	}
+	list, n, ok := arrayOf([]byte(`[`+strings.Repeat("1,", 10*maxItems)+`1]`), maxItems)
+	if !ok || n != 10*maxItems+1 || len(list) > maxItems {
+		t.Errorf("%d elements of %d, %v", len(list), n, ok)
+	}
+	s := newServer(t, memstore.New())
+	conv := field[string](t, s.ok("POST", "", `{"items":[{`+many.String()+`"type":"x","id":"last"}]}`), "id")
+	if got := s.ok("GET", "/"+conv+"/items/last", ""); string(got) != `{`+many.String()+`"type":"x","id":"last"}` {
+		t.Errorf("it comes back as %.100s", got)
+	}
+}
