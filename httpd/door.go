@@ -200,6 +200,9 @@ func (d *door) Append(ctx context.Context, id hansard.SessionID, b hansard.Batch
 	if errors.Is(err, hansard.ErrNotFound) && b.Create && who.user != nil && who.Scope.named(id) && engine.CheckBatch(&b) == nil {
 		// A scope may be labels, so the session is created with them. Create fails if
 		// another caller created it first; an append would take over that caller's session.
+		if err := who.refusedAnew(id, &b); err != nil {
+			return hansard.Receipt{}, err
+		}
 		_, err = d.Create(ctx, id, b.Meta)
 		if created = err == nil; errors.Is(err, hansard.ErrExists) {
 			_, err = d.pass(ctx, id, b.Turn)
@@ -215,6 +218,39 @@ func (d *door) Append(ctx context.Context, id hansard.SessionID, b hansard.Batch
 	receipt, err := d.Store.Append(ctx, id, b)
 	receipt.Created = receipt.Created || created && err == nil
 	return receipt, err
+}
+
+// refusedAnew is the error with which a new session would refuse a batch: it must not be left
+// behind, empty, by a batch that is not stored.
+func (c caller) refusedAnew(id hansard.SessionID, b *hansard.Batch) error {
+	if b.Patch != nil {
+		if err := c.keepsLabels(b.Patch); err != nil {
+			return err
+		}
+	}
+	events := engine.Normalize(b)
+	if names := engine.Names(events); names != nil {
+		if _, err := engine.Sift(id, names, engine.PatchHash(b.Patch), nil); err != nil {
+			return err
+		}
+	}
+	if err := engine.Fence(id, nil, b.Turn, b.InboxOnly()); err != nil {
+		return err
+	}
+	if b.Expect != nil && *b.Expect > 0 {
+		return &hansard.ConflictError{Session: id, Expected: *b.Expect}
+	}
+	none := func(string) (int64, bool) { return 0, false }
+	if err := engine.CheckNamed(id, engine.NamedBy(events), none); err != nil {
+		return err
+	}
+	meta := b.Meta
+	var err error
+	if meta.Labels, err = c.withLabels(meta.Labels); err != nil {
+		return err
+	}
+	_, err = engine.ApplyPatch(id, meta, b.Patch)
+	return err
 }
 
 // keepsLabels refuses to change the labels that make up a token's scope.

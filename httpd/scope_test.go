@@ -553,3 +553,32 @@ func TestScopeChangesWhileUploading(t *testing.T) {
 		t.Errorf("there is %s", got)
 	}
 }
+
+// TestScopeRefusedAnew: a batch that would create a session in a label's scope, and is refused,
+// leaves none behind; it is refused as it is for any other token.
+func TestScopeRefusedAnew(t *testing.T) {
+	v := serveMemory(t)
+	v.addLabelled()
+	for what, body := range map[string]string{
+		"expects more":          `{"events":[{"data":1}],"create":true,"expect":5}`,
+		"under a turn":          `{"events":[{"data":1}],"create":true,"turn":"1-00"}`,
+		"names an attachment":   `{"events":[{"data":1,"attachments":[{"digest":"sha256:` + strings.Repeat("0", 64) + `","size":1}]}],"create":true}`,
+		"has an id twice":       `{"events":[{"id":"a","data":1},{"id":"a","data":2}],"create":true}`,
+		"tests the state":       `{"events":[{"data":1}],"create":true,"patch":{"state_ops":[{"op":"test","path":"/x","value":1}]}}`,
+		"has too large a state": `{"events":[{"data":1}],"create":true,"meta":{"state":{"a":"` + strings.Repeat("x", 600<<10) + `"}},"patch":{"state":{"b":"` + strings.Repeat("x", 600<<10) + `"}}}`,
+		"changes the label":     `{"events":[{"data":1}],"create":true,"patch":{"labels":{"k":"w"}}}`,
+	} {
+		it := v.ask("POST", "/v1/sessions/s/events", body, v.as("it")...)
+		if info, err := v.store.Stat(t.Context(), "s"); err == nil {
+			t.Fatalf("%s: %d %s, and there is %+v", what, it.status, it.body, info)
+		}
+		if what == "changes the label" {
+			continue
+		}
+		admin := v.ask("POST", "/v1/sessions/s/events", body)
+		if got, want := instances.ReplaceAllString(it.body, ""), instances.ReplaceAllString(admin.body, ""); it.status < 400 || it.status != admin.status || got != want {
+			t.Errorf("%s: %d %s, and as an admin %d %s", what, it.status, got, admin.status, want)
+		}
+	}
+	v.must(201, "POST", "/v1/sessions/s/events", `{"events":[{"data":1}],"create":true,"expect":0,"patch":{"state":{"a":1}}}`, v.as("it")...)
+}
