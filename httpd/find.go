@@ -1,6 +1,7 @@
 package httpd
 
 import (
+	"context"
 	"net/http"
 	"strings"
 
@@ -18,9 +19,11 @@ const (
 	// findMatches is the maximum number of matches in an answer.
 	findMatches = 1000
 	findText    = 1000 // bytes of the text to find
-	// findSlots is how many searches run at a time, because they are expensive. A token that
-	// has more of them than limits.each allows is refused, so that others are served soon.
-	findSlots = 2
+	// findSlots is how many searches run at a time, because they are expensive, and findEach how
+	// many of one token: a search may take a minute, and those of others must not wait for it. A
+	// token that has more of them than limits.each allows is refused.
+	findSlots = 3
+	findEach  = 2
 	// around is how much is shown on either side of a match, in bytes.
 	around = 60
 )
@@ -50,19 +53,11 @@ func (s *Server) findEventsWith(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	account := callerOf(r.Context()).account
-	if err := account.take(aSearch); err != nil {
+	done, err := s.beginSearch(r.Context())
+	if err != nil {
 		return err
 	}
-	defer account.give(aSearch)
-	select {
-	case s.finding <- struct{}{}:
-		defer func() { <-s.finding }()
-	case <-r.Context().Done():
-		return r.Context().Err()
-	case <-s.closing.Done():
-		return hansard.ErrClosed
-	}
+	defer done()
 	answer := struct {
 		Matches []match     `json:"matches"`
 		Through hansard.Seq `json:"through"`
@@ -89,6 +84,34 @@ func (s *Server) findEventsWith(w http.ResponseWriter, r *http.Request) error {
 		}
 	}
 	return writeJSON(w, http.StatusOK, answer)
+}
+
+// beginSearch waits until a search of the caller may run. The caller must call done.
+func (s *Server) beginSearch(ctx context.Context) (done func(), err error) {
+	account := callerOf(ctx).account
+	if err := account.take(aSearch); err != nil {
+		return nil, err
+	}
+	var taken []chan struct{}
+	done = func() {
+		for _, slots := range taken {
+			<-slots
+		}
+		account.give(aSearch)
+	}
+	for _, slots := range []chan struct{}{account.searching, s.finding} {
+		select {
+		case slots <- struct{}{}:
+			taken = append(taken, slots)
+		case <-ctx.Done():
+			done()
+			return nil, ctx.Err()
+		case <-s.closing.Done():
+			done()
+			return nil, hansard.ErrClosed
+		}
+	}
+	return done, nil
 }
 
 // matching is the text around the first occurrence of a text, on one line.

@@ -52,7 +52,9 @@ type account struct {
 	bucket bucket     // guarded by live.mu
 	rate   float64    // of the bucket; guarded by live.mu
 	claims claims
-	idle   list.List // of *conn: its idle ones, the longest first; guarded by conns.mu
+	// searching has an element for each of its searches that runs.
+	searching chan struct{}
+	idle      list.List // of *conn: its idle ones, the longest first; guarded by conns.mu
 }
 
 // accountLocked finds or makes the account of a token. It is kept for as long as it is in
@@ -60,7 +62,7 @@ type account struct {
 func (l *live) accountLocked(name string) *account {
 	a := l.accounts[name]
 	if a == nil {
-		a = &account{live: l, name: name}
+		a = &account{live: l, name: name, searching: make(chan struct{}, findEach)}
 		l.accounts[name] = a
 	}
 	return a

@@ -40,21 +40,13 @@ func (s *Server) searchEvents(w http.ResponseWriter, r *http.Request) error {
 		}
 		return err
 	}
-	account := callerOf(r.Context()).account
-	if err := account.take(aSearch); err != nil {
-		return err
-	}
-	defer account.give(aSearch)
 	ctx, cancel := context.WithTimeout(r.Context(), searchTime)
 	defer cancel()
-	select {
-	case s.finding <- struct{}{}:
-		defer func() { <-s.finding }()
-	case <-ctx.Done():
-		return searchOver(r, ctx.Err())
-	case <-s.closing.Done():
-		return hansard.ErrClosed
+	done, err := s.beginSearch(ctx)
+	if err != nil {
+		return searchOver(r, err)
 	}
+	defer done()
 	if wantsLines(r) {
 		if q.Limit = p.count("limit", 0, math.MaxInt32); p.err != nil {
 			return p.err

@@ -427,6 +427,8 @@ func TestGreedySearches(t *testing.T) {
 	case <-time.After(waitMax):
 		t.Fatal("nothing is refused")
 	}
+	v.must(200, "GET", "/v1/sessions/fast/find?q=needle", "") // while these still run
+	v.must(200, "GET", "/v1/search?q=needle&in=fast", "")
 	close(store.free)
 	for range 3 {
 		if status := <-answers; status != 200 {
