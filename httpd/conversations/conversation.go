@@ -57,7 +57,7 @@ func (h *handler) create(ctx context.Context, r *request) ([]byte, error) {
 		}
 		return nil, err
 	}
-	return h.retrieve(ctx, r)
+	return h.stored(ctx, r)
 }
 
 // newConversationID returns a random id, or one derived from the key of the
@@ -79,6 +79,16 @@ func (h *handler) retrieve(ctx context.Context, r *request) ([]byte, error) {
 		err = info.Damage
 	}
 	return conversation(&info), err
+}
+
+// stored answers a request that was stored with the conversation. If that can't be read the
+// error must not say that nothing was stored: an SDK would send the request again.
+func (h *handler) stored(ctx context.Context, r *request) ([]byte, error) {
+	body, err := h.retrieve(ctx, r)
+	if err != nil && !errors.Is(err, hansard.ErrNotFound) && !errors.Is(err, hansard.ErrDeleted) {
+		err = fmt.Errorf("%w: it is stored, but reading it failed: %w", hansard.ErrUnknown, err)
+	}
+	return body, err
 }
 
 // conversation is the API's object for a session.
@@ -129,7 +139,7 @@ func (h *handler) update(ctx context.Context, r *request) ([]byte, error) {
 		case err != nil:
 			return nil, err
 		}
-		return h.retrieve(ctx, r)
+		return h.stored(ctx, r)
 	}
 	return nil, errTooBusy(r.id)
 }

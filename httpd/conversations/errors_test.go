@@ -265,6 +265,45 @@ func TestStoreErrors(t *testing.T) {
 	}
 }
 
+// busyAfter is a store that can't be asked about a session after something was appended to it.
+type busyAfter struct {
+	hansard.Store
+	wrote *bool
+}
+
+func (b busyAfter) Append(ctx context.Context, id hansard.SessionID, batch hansard.Batch) (hansard.Receipt, error) {
+	*b.wrote = true
+	return b.Store.Append(ctx, id, batch)
+}
+
+func (b busyAfter) Stat(ctx context.Context, id hansard.SessionID) (hansard.Info, error) {
+	if *b.wrote {
+		return hansard.Info{}, &hansard.BusyError{}
+	}
+	return b.Store.Stat(ctx, id)
+}
+
+// TestStoredButUnread: what is stored is not reported as if it were not, which an SDK would send
+// again, because the answer can't be read.
+func TestStoredButUnread(t *testing.T) {
+	store := memstore.New()
+	id := field[string](t, newServer(t, store).ok("POST", "", `{"items":[{"type":"x","id":"i"}]}`), "id")
+	for _, r := range []struct{ method, path, body string }{
+		{"POST", "", `{"items":[` + message("x") + `]}`},
+		{"POST", "/" + id, `{"metadata":{"a":"b"}}`},
+		{"DELETE", "/" + id + "/items/i", ""},
+	} {
+		s := newServer(t, busyAfter{store, new(bool)})
+		if a := s.do(r.method, r.path, r.body); a.status != 500 || !strings.Contains(a.body, `"code":"outcome_unknown"`) || a.header.Get("X-Should-Retry") != "false" {
+			t.Errorf("%s %s: %d retry %q %s", r.method, r.path, a.status, a.header.Get("X-Should-Retry"), a.body)
+		}
+	}
+	s := newServer(t, busyAfter{store, new(bool)})
+	if a := s.do("POST", "", `{"items":[`+message("x")+`]}`, keyHeader, "k"); a.header.Get("X-Should-Retry") != "true" {
+		t.Errorf("with a key: %d retry %q %s", a.status, a.header.Get("X-Should-Retry"), a.body)
+	}
+}
+
 // TestEveryErrorHasItsAnswer: no kind of the contract's errors is answered as an error that the
 // server does not know.
 func TestEveryErrorHasItsAnswer(t *testing.T) {

@@ -290,5 +290,5 @@ func (h *handler) deleteItem(ctx context.Context, r *request) ([]byte, error) {
 	case receipt.Replayed && r.key == "":
 		return nil, noItem(r.id, r.itemID)
 	}
-	return h.retrieve(ctx, r)
+	return h.stored(ctx, r)
 }
