@@ -160,6 +160,16 @@ func (s *Server) Busy() int {
 	return s.live.busy
 }
 
+// Uploads is how many uploads are in flight.
+func (s *Server) Uploads() (n int) {
+	s.live.mu.Lock()
+	defer s.live.mu.Unlock()
+	for _, a := range s.live.accounts {
+		n += a.under[anUpload]
+	}
+	return n
+}
+
 // MaxLogins is how many logins a token may have, and MaxCodes how many used codes.
 const (
 	MaxLogins = maxLogins
