@@ -31,7 +31,7 @@ var idCases = []Case{
 	{Name: "id/names", run: idNames,
 		Defends: "an id is up to 256 bytes of UTF-8 without control characters, compared byte by byte, and belongs to its session"},
 	{Name: "id/at", run: idAt,
-		Defends: "the time an event happened at is kept to the microsecond, in any zone, and changes neither order nor Updated"},
+		Defends: "the time an event happened at is kept to the microsecond, in any zone, and changes neither order nor Updated; one that can't be read again is refused", Answers: "74"},
 	{Name: "id/read", run: idRead,
 		Defends: "an event is read by its id, and an id that the session does not have is told apart from a session that is not there"},
 	{Name: "id/lives long", run: idLivesLong,
