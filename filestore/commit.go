@@ -295,7 +295,16 @@ func (cm *committer) roomFor(l *locked) (limit int, full *group, err error) {
 	}
 	limit = int(l.ring.Share())
 	need := uint64(cm.queue.need(limit))
-	if err := l.checkDisk(need); err != nil {
+	err = l.checkDisk(need + diskReserve)
+	if errors.Is(err, hansard.ErrNoSpace) {
+		// A delete is what frees space: it may use the reserve. The others are refused
+		// before the ring is touched, and what is left of the queue fits into limit.
+		cm.queue.failAllBut(opDelete, err)
+		if need = uint64(cm.queue.need(limit)); need > 0 {
+			err = l.checkDisk(need + uint64(cm.queue.length())*tombstoneBlock + eraseReserve)
+		}
+	}
+	if err != nil {
 		return 0, nil, err
 	}
 	// What the requests need, and a share for snapshots, which are not in their sizes.
@@ -341,8 +350,18 @@ func (cm *committer) roomFor(l *locked) (limit int, full *group, err error) {
 	return 0, full, nil
 }
 
-// checkDisk refuses a group that the logs may have no room for, under write.lock. The
-// ring has its space already: without this check a full disk would be noticed only after
+// diskReserve is what a group leaves free on the disk: logs grow in blocks, so they take
+// more than the group's bytes. A group of deletes may use it, except for eraseReserve: what
+// erasing takes before it frees anything, a note and the log that replaces the old one.
+// Each tombstone may need a block of its own.
+const (
+	diskReserve    = 64 << 10
+	eraseReserve   = 16 << 10
+	tombstoneBlock = 4 << 10
+)
+
+// checkDisk refuses a group that the logs may have no room for, under write.lock; need
+// includes what has to stay free. The ring has its space already: without this check a full disk would be noticed only after
 // the entries are durable, when it is too late to say "not stored". Pending entries count
 // as well: they go to the logs before this group.
 func (l *locked) checkDisk(need uint64) error {
@@ -355,7 +374,7 @@ func (l *locked) checkDisk(need uint64) error {
 	}
 	free := l.free
 	need += l.logs.pending.bytes()
-	if l.w.Flags&peers.FlagNoSpace != 0 || free < need+64<<10 {
+	if l.w.Flags&peers.FlagNoSpace != 0 || free < need {
 		return fmt.Errorf("%w: the disk of the store is full", hansard.ErrNoSpace)
 	}
 	return nil

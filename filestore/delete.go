@@ -26,9 +26,7 @@ func (s *Store) Delete(ctx context.Context, id hansard.SessionID, turn hansard.G
 		return err
 	}
 	for try := 0; ; try++ {
-		r := &request{op: opDelete, id: id, name: sessionlog.EncodeName(id), turn: turn}
-		r.size = journal.EntryHeader + 2*len(r.name) + 2*sessionlog.StampWidth + endedWidth
-		_, err := s.committer.carryOut(ctx, r)
+		_, err := s.committer.carryOut(ctx, newDelete(id, turn))
 		// Damaged: replace the log. Not after an unknown outcome: the tombstone may be in
 		// the ring, and would not fit the new log.
 		if !errors.Is(err, hansard.ErrDamaged) || errors.Is(err, hansard.ErrUnknown) || try == 3 {
@@ -40,6 +38,12 @@ func (s *Store) Delete(ctx context.Context, id hansard.SessionID, turn hansard.G
 		}
 		// It was repaired in the meantime: an ordinary delete will do.
 	}
+}
+
+func newDelete(id hansard.SessionID, turn hansard.Grant) *request {
+	r := &request{op: opDelete, id: id, name: sessionlog.EncodeName(id), turn: turn}
+	r.size = journal.EntryHeader + 2*len(r.name) + 2*sessionlog.StampWidth + endedWidth
+	return r
 }
 
 // tombstone writes the log that replaces a damaged one: a header without metadata and a

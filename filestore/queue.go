@@ -417,6 +417,26 @@ func (q *queue) fail(err error) {
 	}
 }
 
+// failAllBut is fail for all waiting requests except those of one kind.
+func (q *queue) failAllBut(kept op, err error) {
+	q.mu.Lock()
+	var failed []*request
+	all := q.waiting
+	q.waiting = all[:0]
+	for _, r := range all {
+		if r.op == kept {
+			q.waiting = append(q.waiting, r)
+		} else if r.fate.Take() {
+			failed = append(failed, r)
+		}
+	}
+	clear(all[len(q.waiting):])
+	q.mu.Unlock()
+	for _, r := range failed {
+		r.answer(hansard.Receipt{}, err)
+	}
+}
+
 // answer sets the outcome and lets the caller go. The leader must not touch the request
 // afterwards: the caller may use it for another try (carryOut).
 func (r *request) answer(receipt hansard.Receipt, err error) {

@@ -113,6 +113,51 @@ func fullRace(t *testing.T, l *ledger, w *process, dir string) map[string]int {
 	return answers
 }
 
+// TestDeleteOnFullDisk: a disk that the store itself filled up gets space back by deleting, by
+// the process that filled it or by another one; before that, appends are refused for certain.
+// (Failure 22.)
+func TestDeleteOnFullDisk(t *testing.T) {
+	for kind, dir := range map[string]func(t *testing.T) string{
+		"tmpfs": func(t *testing.T) string { return newTmpfs(t, "32m") },
+		"ext4":  func(t *testing.T) string { return newDisk(t, "ext4", 48).dir },
+	} {
+		t.Run(kind, func(t *testing.T) {
+			l, store := newLedger(), filepath.Join(dir(t), "store")
+			w := serve(t, store, waitMax)
+			for round := range 2 {
+				if line := w.ask(fmt.Sprintf("append demo first%d 1 100", round)); !l.answer(line) {
+					t.Fatal(line)
+				}
+				large := fmt.Sprint("large", round)
+				for n, size := 0, 1<<20; size >= 100; n++ {
+					line := w.ask(fmt.Sprintf("append %s %d 1 %d", large, n, size))
+					if strings.Contains(line, " no_space ") {
+						size /= 4
+					} else if !strings.HasPrefix(line, "ack ") {
+						t.Fatalf("while the disk fills up: %s", line)
+					}
+				}
+				if line := w.ask(fmt.Sprintf("append demo full%d 1 100", round)); l.answer(line) || !strings.Contains(line, " no_space ") {
+					t.Errorf("an append to a full disk: %s", line)
+				}
+				if round == 1 {
+					w.finish()
+				}
+				ok(t, store, "rm", large, "--yes")
+				ok(t, store, "prune") // the other process would erase it within half a minute
+				if round == 0 {
+					line := w.ask("append demo freed 1 20000")
+					if !l.answer(line) {
+						t.Errorf("an append after a session was deleted: %s", line)
+					}
+				}
+			}
+			ok(t, store, "new", "again")
+			l.check(t, store)
+		})
+	}
+}
+
 // TestShortWrite: a write of a record really ends in the middle, at each of many byte positions,
 // in the journal and in the log. The log stays whole. (Failure 21.)
 func TestShortWrite(t *testing.T) {
