@@ -13,6 +13,7 @@ import (
 
 	"hansard"
 	"hansard/engine"
+	"hansard/internal/jsontext"
 	"hansard/transcript"
 )
 
@@ -112,7 +113,7 @@ func parseRecord(line []byte, defaults hansard.Event) (record, error) {
 		return rec, bad("it is not valid UTF-8")
 	}
 	rec.event.Data = line
-	if line[0] == '{' && json.Valid(line) {
+	if line[0] == '{' && jsontext.ValidAround(line) {
 		members, err := splitObject(line)
 		if err != nil {
 			return rec, err

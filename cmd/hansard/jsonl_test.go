@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -29,6 +30,21 @@ func collect(t *testing.T, in io.Reader) ([]record, error) {
 		records = append(records, rec)
 	}
 	return records, nil
+}
+
+// TestDeepRecords: a line of show --json is read however deeply a store lets its data be nested,
+// and deeper data is refused.
+func TestDeepRecords(t *testing.T) {
+	nested := func(n int) string { return strings.Repeat("[", n) + strings.Repeat("]", n) }
+	records, err := collect(t, strings.NewReader(`{"seq":1,"data":`+nested(10_000)+`,"role":"user"}`))
+	if err != nil || len(records) != 1 || records[0].event.Role != "user" || string(records[0].event.Data) != nested(10_000) {
+		t.Errorf("%d records, %v", len(records), err)
+	}
+	for _, line := range []string{`{"seq":1,"data":` + nested(10_001) + `}`, `{"a":` + nested(10_000) + `}`} {
+		if records, err := collect(t, strings.NewReader(line)); !errors.Is(err, hansard.ErrInvalid) {
+			t.Errorf("%.20s…: %d records, %v", line, len(records), err)
+		}
+	}
 }
 
 // TestRecords: an object with a data member is an event, anything else is data, and data keeps

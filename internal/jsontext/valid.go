@@ -17,6 +17,9 @@ func Valid(data []byte) bool { return valid(data, maxDepth) }
 // ValidMember is Valid for the value of a member: it is one level deeper than it looks.
 func ValidMember(data []byte) bool { return valid(data, maxDepth-1) }
 
+// ValidAround is Valid for an object with members that may each be as deep as Valid allows.
+func ValidAround(data []byte) bool { return valid(data, maxDepth+1) }
+
 func valid(data []byte, depth int) bool {
 	c := checker{data: data, depth: depth}
 	return c.value() && c.rest()

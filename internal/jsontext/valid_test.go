@@ -177,3 +177,13 @@ func BenchmarkValid(b *testing.B) {
 		}
 	}
 }
+
+// TestValidAround: an object may have members that are as deep as a text of their own may be.
+func TestValidAround(t *testing.T) {
+	for n, want := range map[int]bool{1: true, maxDepth: true, maxDepth + 1: false} {
+		text := []byte(`{"a":` + strings.Repeat("[", n) + strings.Repeat("]", n) + `}`)
+		if got := ValidAround(text); got != want {
+			t.Errorf("%d levels: %v", n, got)
+		}
+	}
+}
