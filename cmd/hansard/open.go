@@ -1,9 +1,11 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"html"
@@ -43,9 +45,10 @@ func newOpen(a *app) *cobra.Command {
 		Long: `Open the page of the server in the browser, or one session on it, logged in. The
 link has a code that is good once, for two minutes, and never the token itself.
 
-If the store is a server, the page may do what the token of HANSARD_TOKEN may. If it
-is a directory, its server has to run at --url; a token that may do everything and ends
-after 12 hours is made for the page ("hansard token ls" lists it).
+If the store is a server, the page may do what the token of HANSARD_TOKEN may. So it
+is with --url where HANSARD_TOKEN is set and --store is not given. Otherwise, if the
+store is a directory, its server has to run at --url; a token that may do everything and
+ends after 12 hours is made for the page ("hansard token ls" lists it).
 
 The browser is that of BROWSER, or of the desktop.`,
 		Example: `  hansard open
@@ -94,6 +97,16 @@ func (a *app) loginLink(ctx context.Context, id hansard.SessionID, file, address
 	if err != nil {
 		return "", err
 	}
+	if file == "" && !a.storeSet && isServer(address) && !isServer(spec) {
+		// A token is for a server: the one that was named, and not the default store.
+		token, err := a.serverToken(address)
+		if err != nil {
+			return "", err
+		}
+		if token != "" {
+			a.store, a.storeSet, spec = address, true, address
+		}
+	}
 	if id != "" {
 		if err := a.withStore(reading, func(s hansard.Store) error { _, err := s.Stat(ctx, id); return err }); err != nil {
 			return "", err
@@ -113,6 +126,11 @@ func (a *app) loginLink(ctx context.Context, id hansard.SessionID, file, address
 		if token == "" {
 			return "", &hinted{errors.New("there is no token to log in with"), "set HANSARD_TOKEN, or HANSARD_TOKEN_FILE to a file that has it"}
 		}
+		if id == "" { // else it is known that the token is good
+			if err := a.withStore(reading, func(s hansard.Store) error { _, err := identityOf(ctx, s); return err }); err != nil {
+				return "", err
+			}
+		}
 		if address == "" {
 			address = shownStore(spec)
 		}
@@ -123,22 +141,60 @@ func (a *app) loginLink(ctx context.Context, id hansard.SessionID, file, address
 		if err := answers(ctx, address); err != nil {
 			return "", &hinted{err, "start it with: " + a.again("serve") + "; or say where it is with --url"}
 		}
-		if token, err = a.tokenForPage(ctx, file); err != nil {
+		if token, err = a.tokenForPage(ctx, file, address); err != nil {
 			return "", err
 		}
 	}
 	return codeLink(address, token, id, openWithin)
 }
 
-// tokenForPage makes a token for a user who may write the token file anyway.
-func (a *app) tokenForPage(ctx context.Context, file string) (string, error) {
+// tokenForPage makes a token for a user who may write the token file anyway. It is
+// withdrawn again if the server does not know it: that is then another store's.
+func (a *app) tokenForPage(ctx context.Context, file, address string) (string, error) {
 	tokens, err := a.openTokens(ctx, file, nil)
 	if err != nil {
 		return "", err
 	}
 	var name [4]byte
 	_, _ = rand.Read(name[:]) // never fails
-	return tokens.Add(httpd.Token{Name: "page-" + hex.EncodeToString(name[:]), Rights: httpd.Admin.String(), Expires: a.now().Add(openFor)})
+	made := httpd.Token{Name: "page-" + hex.EncodeToString(name[:]), Rights: httpd.Admin.String(), Expires: a.now().Add(openFor)}
+	token, err := tokens.Add(made)
+	if err != nil {
+		return "", err
+	}
+	if err := logsIn(ctx, address, token); err != nil {
+		return "", errors.Join(err, tokens.Remove(made.Name))
+	}
+	return token, nil
+}
+
+// logsIn returns an error if a code of this token would not log in. A server looks for a
+// token it does not know in its file at once, when somebody logs in with a code of it.
+func logsIn(ctx context.Context, address, token string) error {
+	ctx, cancel := context.WithTimeout(ctx, identityWait)
+	defer cancel()
+	code, err := httpd.NewLoginCode(token, openWithin)
+	if err != nil {
+		return err
+	}
+	body, _ := json.Marshal(map[string]string{"code": code}) // strings: can't fail
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, strings.TrimRight(address, "/")+"/v1/login", bytes.NewReader(body))
+	if err != nil {
+		return err
+	}
+	req.Header.Set("Content-Type", "application/json")
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return fmt.Errorf("there is no server at %s", shownStore(address))
+	}
+	if err := res.Body.Close(); err != nil {
+		return err
+	}
+	if res.StatusCode != http.StatusOK {
+		return &hinted{fmt.Errorf("the server at %s does not know the tokens of this store", shownStore(address)),
+			"name the server's store with --store, or its token file with --token-file; or set HANSARD_TOKEN to a token it knows, and name the server with --store"}
+	}
+	return nil
 }
 
 // answers returns an error if no server answers.

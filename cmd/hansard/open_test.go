@@ -4,6 +4,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"io"
 	"net/http"
@@ -45,15 +46,16 @@ func logInWith(t *testing.T, server, link string) (int, string) {
 	return res.StatusCode, who.Name
 }
 
-// TestOpen: open gives the browser a link that logs in once, and the link is not visible in the
-// machine's process list.
-func TestOpen(t *testing.T) {
-	dir := filepath.Join(t.TempDir(), "store")
+// storeWithTokens is a store in a directory, with a session a, its token file, a token that may read,
+// and the address of its server.
+func storeWithTokens(t *testing.T) (dir string, tokens *httpd.Tokens, mine, address string) {
+	t.Helper()
+	dir = filepath.Join(t.TempDir(), "store")
 	store, err := filestore.Open(dir, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer store.Close()
+	t.Cleanup(func() { store.Close() })
 	if _, err := store.Create(t.Context(), "a", hansard.Meta{}); err != nil {
 		t.Fatal(err)
 	}
@@ -61,17 +63,24 @@ func TestOpen(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	tokens, err := httpd.OpenTokens(filepath.Join(dir, "tokens"), identity)
+	tokens, err = httpd.OpenTokens(filepath.Join(dir, "tokens"), identity)
 	if err != nil {
 		t.Fatal(err)
 	}
-	mine, err := tokens.Add(httpd.Token{Name: "mine", Rights: "read"})
+	mine, err = tokens.Add(httpd.Token{Name: "mine", Rights: "read"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	server := httpd.New(store, httpd.Options{Access: tokens})
 	front := httptest.NewServer(server)
-	defer func() { front.Close(); server.Shutdown(t.Context()) }()
+	t.Cleanup(func() { front.Close(); server.Shutdown(context.Background()) })
+	return dir, tokens, mine, front.URL
+}
+
+// TestOpen: open gives the browser a link that logs in once, and the link is not visible in the
+// machine's process list.
+func TestOpen(t *testing.T) {
+	dir, tokens, mine, address := storeWithTokens(t)
 
 	// A browser that records its arguments and what it was given to read.
 	seen := t.TempDir()
@@ -86,15 +95,15 @@ func TestOpen(t *testing.T) {
 		name, whose string
 		args        []string
 	}{
-		{"a server", "mine", []string{"open", "a", "--store", front.URL}},
-		{"a directory", "page-", []string{"open", "a", "--store", dir, "--url", front.URL}},
+		{"a server", "mine", []string{"open", "a", "--store", address}},
+		{"a directory", "page-", []string{"open", "a", "--store", dir, "--url", address}},
 	} {
 		var out, errs bytes.Buffer
 		if exit := run(t.Context(), c.args, strings.NewReader(""), &out, &errs); exit != 0 {
 			t.Fatalf("%s: exit code %d: %s", c.name, exit, &errs)
 		}
 		link := strings.TrimSpace(out.String())
-		if !strings.HasPrefix(link, front.URL+"/#code=") || !strings.HasSuffix(link, "&session=a") || strings.Contains(link, mine) {
+		if !strings.HasPrefix(link, address+"/#code=") || !strings.HasSuffix(link, "&session=a") || strings.Contains(link, mine) {
 			t.Errorf("%s: the link is %s", c.name, link)
 		}
 		read := func(name string) string {
@@ -113,10 +122,10 @@ func TestOpen(t *testing.T) {
 		if page := read("page"); !strings.Contains(page, strings.ReplaceAll(link, "&", "&amp;")) {
 			t.Errorf("%s: the browser reads %s", c.name, page)
 		}
-		if status, who := logInWith(t, front.URL, link); status != 200 || !strings.HasPrefix(who, c.whose) {
+		if status, who := logInWith(t, address, link); status != 200 || !strings.HasPrefix(who, c.whose) {
 			t.Errorf("%s: the login gives %d, %s", c.name, status, who)
 		}
-		if status, _ := logInWith(t, front.URL, link); status != 401 {
+		if status, _ := logInWith(t, address, link); status != 401 {
 			t.Errorf("%s: the link is good twice: %d", c.name, status)
 		}
 	}
@@ -125,20 +134,53 @@ func TestOpen(t *testing.T) {
 			t.Errorf("%+v never ends", k)
 		}
 	}
-	// Addresses that can't be opened.
+}
+
+// TestOpenOnlyWhatLogsIn: a link is printed only if it logs in, and nothing is left of an attempt.
+// With a token and the address of its server the default store plays no part.
+func TestOpenOnlyWhatLogsIn(t *testing.T) {
+	dir, _, mine, address := storeWithTokens(t)
+	t.Setenv(envToken, mine)
+	other := filepath.Join(t.TempDir(), "other")
+	t.Setenv("HANSARD_STORE", other)
+	second, err := filestore.Open(other, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer second.Close()
+	var out, errs bytes.Buffer
+	if exit := run(t.Context(), []string{"open", "a", "--print", "--url", address}, strings.NewReader(""), &out, &errs); exit != 0 {
+		t.Fatalf("exit code %d: %s", exit, &errs)
+	}
+	if status, who := logInWith(t, address, out.String()); status != 200 || who != "mine" {
+		t.Errorf("%s: %d, %s", &out, status, who)
+	}
 	for _, c := range []struct {
-		exit int
-		want string
-		args []string
+		exit        int
+		token, want string
+		args        []string
 	}{
-		{exitNotFound, "no such session", []string{"open", "nope", "--store", front.URL}},
-		{exitUsage, "can't open a Unix socket", []string{"open", "--store", "unix:/nowhere"}},
-		{exitOther, "there is no server at http://127.0.0.1:1", []string{"open", "--store", dir, "--url", "http://127.0.0.1:1"}},
+		{exitNotFound, mine, "no such session", []string{"open", "nope", "--store", address}},
+		{exitUsage, mine, "can't open a Unix socket", []string{"open", "--store", "unix:/nowhere"}},
+		{exitOther, mine, "there is no server at http://127.0.0.1:1", []string{"open", "--store", dir, "--url", "http://127.0.0.1:1"}},
+		{exitOther, mine, "does not know the tokens of this store", []string{"open", "--store", other, "--url", address}},
+		{exitOther, "", "does not know the tokens of this store", []string{"open", "--url", address}},
+		{exitOther, "another-token-12", "not one of this server's", []string{"open", "--url", address}},
+		{exitOther, "another-token-12", "not one of this server's", []string{"open", "--store", address}},
 	} {
+		t.Setenv(envToken, c.token)
 		var out, errs bytes.Buffer
-		if exit := run(t.Context(), c.args, strings.NewReader(""), &out, &errs); exit != c.exit || !strings.Contains(errs.String(), c.want) {
-			t.Errorf("%v: exit code %d: %s", c.args, exit, &errs)
+		if exit := run(t.Context(), c.args, strings.NewReader(""), &out, &errs); exit != c.exit || !strings.Contains(errs.String(), c.want) || out.Len() > 0 {
+			t.Errorf("%v: exit code %d: %s%s", c.args, exit, &out, &errs)
 		}
+	}
+	identity, err := second.Identity(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	left, err := httpd.OpenTokens(filepath.Join(other, "tokens"), identity)
+	if err != nil || len(left.List()) > 0 {
+		t.Errorf("tokens are left in the other store: %+v, %v", left.List(), err)
 	}
 }
 
