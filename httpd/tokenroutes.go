@@ -67,9 +67,9 @@ func (s *Server) addToken(w http.ResponseWriter, r *http.Request) error {
 	token, err := k.Add(made)
 	switch {
 	case errors.Is(err, ErrTokenExists):
-		return &tokenExists{}
+		return wire.NewProblem("token-exists", ErrTokenExists.Error(), "use another name, or withdraw the one there is")
 	case err != nil:
-		return &hansard.InvalidError{Field: "token", Reason: wire.Scrub(err.Error())}
+		return err
 	}
 	return writeJSON(w, http.StatusCreated, map[string]string{"name": made.Name, "token": token})
 }
@@ -92,10 +92,3 @@ func (s *Server) removeToken(w http.ResponseWriter, r *http.Request) error {
 	w.WriteHeader(http.StatusNoContent)
 	return nil
 }
-
-// tokenExists refuses a name that is taken.
-type tokenExists struct{}
-
-func (*tokenExists) Error() string        { return ErrTokenExists.Error() }
-func (*tokenExists) Is(target error) bool { return target == hansard.ErrExists }
-func (*tokenExists) Hint() string         { return "use another name, or withdraw the one there is" }

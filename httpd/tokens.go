@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"hansard"
 	"hansard/internal/wire"
 )
 
@@ -159,14 +160,15 @@ func (t *Tokens) Foreign() []Token {
 }
 
 // Add makes a token and returns it. It can't be retrieved again. From the description it
-// takes the name, rights, scope, expiry, rate and whether it is a share.
+// takes the name, rights, scope, expiry, rate and whether it is a share; what they can't
+// be is a [hansard.InvalidError].
 func (t *Tokens) Add(k Token) (token string, err error) {
 	rights, err := ParseRights(k.Rights)
-	if err != nil {
-		return "", err
+	if err == nil {
+		err = checkNew(&k)
 	}
-	if err := checkNew(&k); err != nil {
-		return "", err
+	if err != nil {
+		return "", &hansard.InvalidError{Field: "token", Reason: err.Error()}
 	}
 	var secret [32]byte
 	_, _ = rand.Read(secret[:]) // never fails

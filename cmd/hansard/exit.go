@@ -12,6 +12,7 @@ import (
 	"syscall"
 
 	"hansard"
+	"hansard/httpd"
 	"hansard/internal/wire"
 )
 
@@ -47,6 +48,8 @@ var outcomes = []struct {
 	{hansard.ErrIDReused, exitConflict, "id_reused"},
 	{hansard.ErrNoEvent, exitNotFound, "no_event"},
 	{hansard.ErrNoAttachment, exitNotFound, "no_attachment"},
+	{httpd.ErrNoToken, exitNotFound, "no_token"},
+	{httpd.ErrTokenExists, exitConflict, "exists"},
 	{hansard.ErrHeld, exitHeld, "held"},
 	{hansard.ErrFenced, exitHeld, "fenced"},
 	{hansard.ErrDamaged, exitDamaged, "damaged"},
@@ -243,6 +246,10 @@ func (a *app) hint(err error) string {
 		return fmt.Sprintf("%s reports what is wrong; %s makes a sound copy and keeps the old bytes", a.again("verify", id), a.again("repair", id))
 	case errors.Is(err, hansard.ErrUnsupported):
 		return "keep the store on a local disk; --allow-network-fs overrides this where you know that locks work"
+	case errors.Is(err, httpd.ErrNoToken):
+		return a.again("token", "ls") + " lists them"
+	case errors.Is(err, httpd.ErrTokenExists):
+		return "use another name, or withdraw that one with: " + a.again("token", "rm", "NAME")
 	case errors.Is(err, fs.ErrPermission):
 		return "check who owns the files and their permissions"
 	}

@@ -209,9 +209,10 @@ func newTopics() []*cobra.Command {
   0    success
   1    any other failure: the disk, the network, missing rights
   2    usage: the command line is wrong; nothing was done
-  3    not found: no such session, or it was deleted, or there is no store
+  3    not found: no such session, token or link, or the session was deleted, or
+       there is no store
   4    conflict: another last seq than expected, a test of the state that failed,
-       a key used for something else, an id that is taken
+       a key used for something else, an id or the name of a token that is taken
   5    held or fenced: somebody else has the turn
   6    damaged: what is safe was printed, and the message says what is not
   130  after Ctrl-C, 143 after SIGTERM: 128 and the number of the signal

@@ -104,12 +104,18 @@ func newShareRm(a *app, file *string) *cobra.Command {
 				return err
 			}
 			if !slices.ContainsFunc(list, func(k httpd.Token) bool { return k.Share && k.Name == args[0] }) {
-				return &hinted{fmt.Errorf("there is no link called %s", escapeLine(args[0])), a.again("share", "ls") + " lists them"}
+				return &hinted{noLinkError(args[0]), a.again("share", "ls") + " lists them"}
 			}
 			return keeper.Remove(args[0])
 		},
 	}
 }
+
+// noLinkError is the name of a link that does not exist.
+type noLinkError string
+
+func (e noLinkError) Error() string        { return "there is no link called " + escapeLine(string(e)) }
+func (e noLinkError) Is(target error) bool { return target == httpd.ErrNoToken }
 
 // pageAddress is where the page is: the given address, else the server that is the
 // store.

@@ -104,7 +104,7 @@ func TestShare(t *testing.T) {
 		if list := hansardRun(0, append([]string{"share", "ls"}, store...)...); !strings.Contains(list, made.Name) || strings.Contains(list, "owner") || strings.Contains(list, token) {
 			t.Errorf("the links are %s", list)
 		}
-		hansardRun(exitOther, append([]string{"share", "rm", "owner"}, store...)...)
+		hansardRun(exitNotFound, append([]string{"share", "rm", "owner"}, store...)...)
 		hansardRun(0, append([]string{"share", "rm", made.Name}, store...)...)
 		becomes(401, token)
 		if got := status("GET", "/v1/sessions/a", "", owner); got != 200 {

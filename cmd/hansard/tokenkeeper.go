@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -12,6 +13,7 @@ import (
 	"hansard/client"
 	"hansard/filestore"
 	"hansard/httpd"
+	"hansard/internal/wire"
 )
 
 // keeper is where tokens are kept: a file, or a server.
@@ -37,11 +39,25 @@ func (k serverKeeper) Add(t httpd.Token) (string, error) {
 		httpd.Token
 		Created *time.Time `json:"created,omitempty"` // set by the server
 	}{Token: t}, &made)
-	return made.Token, err
+	return made.Token, tokenError(err, t.Name)
 }
 
 func (k serverKeeper) Remove(name string) error {
-	return k.store.Tokens(k.ctx, http.MethodDelete, name, nil, nil)
+	return tokenError(k.store.Tokens(k.ctx, http.MethodDelete, name, nil, nil), name)
+}
+
+// tokenError is a server's answer about a token, as the error that a file would give.
+func tokenError(err error, name string) error {
+	var p *wire.Problem
+	if errors.As(err, &p) {
+		switch p.Type {
+		case wire.ProblemType("no-such-token"):
+			return fmt.Errorf("%w: %s", httpd.ErrNoToken, name)
+		case wire.ProblemType("token-exists"):
+			return fmt.Errorf("%w: %s", httpd.ErrTokenExists, name)
+		}
+	}
+	return err
 }
 
 func (k serverKeeper) all() ([]httpd.Token, error) {

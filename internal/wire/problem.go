@@ -101,6 +101,7 @@ var kinds = []kind{
 	{"wrong-origin", http.StatusForbidden, "The request comes from another site", nil},
 	{"no-such-route", http.StatusNotFound, "No such route", nil},
 	{"no-such-token", http.StatusNotFound, "No such token", nil},
+	{"token-exists", http.StatusConflict, "The token exists already", nil},
 	{"wrong-method", http.StatusMethodNotAllowed, "The route has no such method", nil},
 	{"timeout", http.StatusRequestTimeout, "The request took too long to arrive", nil},
 	{"wrong-media-type", http.StatusUnsupportedMediaType, "The body is not JSON", nil},
