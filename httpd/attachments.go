@@ -17,6 +17,7 @@ import (
 	"os"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"hansard"
 	"hansard/internal/wire"
@@ -174,6 +175,19 @@ func (s *Server) getAttachment(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	defer f.Close()
+	shown := harmless[media]
+	if !shown {
+		media = "application/octet-stream"
+	}
+	if media == "text/plain" {
+		text, err := isUTF8(f)
+		if err != nil {
+			return err
+		}
+		if text {
+			media += "; charset=utf-8" // without it browsers guess, usually an encoding of one byte
+		}
+	}
 	whole := &wholeReader{AttachmentReader: f, to: w.(*recorder)}
 	var content io.ReadSeeker = whole
 	if r.Method == http.MethodGet && f.Size() <= heldAttachment && r.Header.Get("Range") == "" && len(whole.to.known) == 0 {
@@ -182,10 +196,6 @@ func (s *Server) getAttachment(w http.ResponseWriter, r *http.Request) error {
 			return err
 		}
 		content = bytes.NewReader(b)
-	}
-	shown := harmless[media]
-	if !shown {
-		media = "application/octet-stream"
 	}
 	disposition := "attachment"
 	if shown {
@@ -214,6 +224,25 @@ func (s *Server) getAttachment(w http.ResponseWriter, r *http.Request) error {
 		}
 	}
 	return whole.err // part of the answer is out, so the connection is cut
+}
+
+// isUTF8 tells whether the beginning of an attachment is UTF-8, and goes back there.
+func isUTF8(f hansard.AttachmentReader) (bool, error) {
+	begin := make([]byte, 4<<10)
+	n, err := io.ReadFull(f, begin)
+	if err != nil && err != io.EOF && err != io.ErrUnexpectedEOF {
+		return false, err
+	}
+	if begin = begin[:n]; int64(n) < f.Size() {
+		for i := 1; i <= utf8.UTFMax && i <= n; i++ { // the last character may be cut
+			if utf8.RuneStart(begin[n-i]) {
+				begin = begin[:n-i]
+				break
+			}
+		}
+	}
+	_, err = f.Seek(0, io.SeekStart)
+	return utf8.Valid(begin), err
 }
 
 // heldAttachment is the size up to which an attachment is read before it is answered: if it is

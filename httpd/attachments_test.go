@@ -20,6 +20,33 @@ import (
 	"hansard/memstore"
 )
 
+// TestTextCharset: an attachment whose beginning is UTF-8 is served as that, and other text without
+// a word about its encoding. A character may be cut where the beginning ends.
+func TestTextCharset(t *testing.T) {
+	v := serve(t, memstore.New())
+	v.must(201, "POST", "/v1/sessions", `{"id":"s"}`)
+	const path = "/v1/sessions/s/attachments"
+	for content, want := range map[string]string{
+		"":                               "text/plain; charset=utf-8",
+		"äöü €":                          "text/plain; charset=utf-8",
+		strings.Repeat("x", 4095) + "€€": "text/plain; charset=utf-8",
+		strings.Repeat("€", 100_000):     "text/plain; charset=utf-8",
+		"\xe4\xf6\xfc":                   "text/plain",
+		"x\xe4":                          "text/plain",
+		strings.Repeat("\xe4", 100_000):  "text/plain",
+	} {
+		var a hansard.Attachment
+		v.must(201, "POST", path, content).into(t, &a)
+		at := path + "/" + a.Digest + "?media_type=text/plain"
+		if got := v.must(200, "GET", at, ""); got.header.Get("Content-Type") != want || got.body != content {
+			t.Errorf("%.10q: %s", content, got.header.Get("Content-Type"))
+		}
+		if got := v.must(200, "HEAD", at, ""); got.header.Get("Content-Type") != want {
+			t.Errorf("HEAD of %.10q: %s", content, got.header.Get("Content-Type"))
+		}
+	}
+}
+
 // TestAttachments: bytes are uploaded and downloaded, whole and in ranges, and a browser is never
 // allowed to run them.
 func TestAttachments(t *testing.T) {
@@ -45,7 +72,7 @@ func TestAttachments(t *testing.T) {
 		{"?media_type=text/html&name=x.html", "application/octet-stream", "attachment; filename=x.html"},
 		{"?media_type=image/svg%2Bxml", "application/octet-stream", "attachment"},
 		{"?media_type=image/png", "image/png", "inline"},
-		{"?media_type=text/plain&name=%22%0d%0aX-Evil%3A1", "text/plain", "inline; filename=\"\\\"\r\nX-Evil:1\""},
+		{"?media_type=text/plain&name=%22%0d%0aX-Evil%3A1", "text/plain; charset=utf-8", "inline; filename=\"\\\"\r\nX-Evil:1\""},
 	} {
 		got := v.must(200, "GET", path+"/"+digest+c.query, "")
 		h := got.header
