@@ -259,3 +259,20 @@ func metric(t testing.TB, server http.Handler, name string) string {
 	server.ServeHTTP(answer, req)
 	return metricIn(answer.Body.String(), name)
 }
+
+// TestFlood: a client that asks and asks, and reads nothing, is dropped. That is not an error of
+// the server, and no error is logged.
+func TestFlood(t *testing.T) {
+	store := memstore.New()
+	cutting := dropping
+	cutting.Grace = time.Millisecond
+	address, server, log := hasty(t, store, cutting)
+	sessions(t, store, 64<<10)
+	c := socketSlowly(t, address)
+	for c.Write(t.Context(), websocket.MessageText, []byte(`{"op":"ping","ref":"`+strings.Repeat("x", 200)+`"}`)) == nil {
+	}
+	eventually(t, "it is gone", func() bool { return server.Following() == 0 })
+	if text := log.String(); !strings.Contains(text, "follower dropped") || strings.Contains(text, "level=ERROR") || strings.Contains(text, "internal") {
+		t.Errorf("the log says %s", text)
+	}
+}

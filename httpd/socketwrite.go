@@ -26,6 +26,15 @@ func (k *socket) reply(op string, ref []byte, name string, value []byte) error {
 
 // refuse answers a message with a problem.
 func (k *socket) refuse(ref []byte, err error) error {
+	// If it is the connection that failed nobody is there to be told, and it is not the
+	// server's failure. Errors of the store are still counted and logged.
+	var told *wire.Problem
+	if errors.Is(err, errSlow) {
+		return err
+	}
+	if k.ctx.Err() != nil && hansard.Kind(err) == nil && !errors.As(err, &told) {
+		return context.Cause(k.ctx)
+	}
 	return k.reply("problem", ref, "problem", wire.Marshal(k.server.told(k.r, err)))
 }
 
