@@ -43,6 +43,10 @@ type Finding struct {
 	Message string `json:"message"`
 }
 
+// FoundDeleted is the Message of a finding of level ok about a session that was deleted. Its
+// Events are those that it had.
+const FoundDeleted = "deleted"
+
 // KindLost is the kind of the events that a repair puts in place of events that can
 // no longer be read, so that later events keep their seqs.
 const KindLost = "lost"

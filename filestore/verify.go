@@ -225,7 +225,7 @@ func (v *verifier) session(ctx context.Context, id hansard.SessionID, named bool
 		finding.Level, finding.Message = hansard.LevelDamage, d.Reason
 		finding.Offset, finding.Line, finding.Events = d.Offset, d.Line, d.SafeSeq
 	case c.Deleted:
-		finding.Level, finding.Message = hansard.LevelOK, "deleted"
+		finding.Level, finding.Message = hansard.LevelOK, hansard.FoundDeleted
 	default:
 		finding.Level, finding.Message = hansard.LevelOK, "sound"
 	}

@@ -62,7 +62,7 @@ func (a *app) findDamage(ctx context.Context, c hansard.Checker) (found []hansar
 		case f.Level == hansard.LevelDamage && f.Session == "":
 			return nil, 0, &hinted{fmt.Errorf("%w: %s: %s", hansard.ErrDamaged, f.File, f.Message),
 				a.again("repair", "--journal") + " goes first"}
-		case f.Level == hansard.LevelOK && f.Session != "":
+		case f.Level == hansard.LevelOK && f.Session != "" && f.Message != hansard.FoundDeleted:
 			sound++
 		case f.Level == hansard.LevelDamage && (len(found) == 0 || found[len(found)-1].Session != f.Session):
 			found = append(found, f)

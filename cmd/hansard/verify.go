@@ -18,10 +18,10 @@ is compared with its parent's. It changes nothing and takes no lock, so it may r
 while others write.
 
 Damage is reported with its location (exit 6), and how many events before it are safe.
-People see what is wrong and a summary; --json prints one finding per line, also
-for what is sound, with level (ok, note, unread, damage), session, file, offset,
-line, events and message. What could not be examined, for example for lack of rights,
-is unread (exit 1).`,
+People see what is wrong and a summary, which counts deleted sessions apart; --json
+prints one finding per line, also for what is sound, with level (ok, note, unread,
+damage), session, file, offset, line, events and message. What could not be examined,
+for example for lack of rights, is unread (exit 1).`,
 		Example: `  hansard verify
   hansard verify demo
   hansard verify --json | jq 'select(.level=="damage")'`,
@@ -70,6 +70,7 @@ type verifyRun struct {
 	single              bool
 	progress            *progress
 	sound, notes, harms int
+	deleted             int
 	unread              int // files that could not be examined
 	events              hansard.Seq
 	damaged             []hansard.SessionID
@@ -81,7 +82,11 @@ type verifyRun struct {
 func (v *verifyRun) take(f hansard.Finding) error {
 	switch f.Level {
 	case hansard.LevelOK:
-		if f.Session != "" { // otherwise it is about what protects the sessions
+		switch {
+		case f.Session == "": // it is about what protects the sessions
+		case f.Message == hansard.FoundDeleted:
+			v.deleted++ // ls and stats don't count it either
+		default:
 			v.sound++
 			v.events += f.Events
 		}
@@ -99,7 +104,7 @@ func (v *verifyRun) take(f hansard.Finding) error {
 		}
 	}
 	v.progress.show(func() string {
-		return fmt.Sprintf("%s examined, %s", plural(v.sound+len(v.damaged), "session"), plural(v.events, "event"))
+		return fmt.Sprintf("%s examined, %s", plural(v.sound+v.deleted+len(v.damaged), "session"), plural(v.events, "event"))
 	})
 	if v.app.json {
 		return v.app.out.jsonLine(f)
@@ -146,6 +151,9 @@ func (v *verifyRun) finish() error {
 		text := fmt.Sprintf("%s sound, %s", plural(v.sound, "session"), plural(v.events, "event"))
 		if v.missing {
 			text = "no session was examined"
+		}
+		if v.deleted > 0 {
+			text += fmt.Sprintf(", %d deleted", v.deleted)
 		}
 		if v.unread > 0 {
 			text += fmt.Sprintf(", %d not examined", v.unread)
