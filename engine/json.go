@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"strings"
 	"unicode/utf8"
 
 	"hansard/internal/jsontext"
@@ -46,6 +47,10 @@ func checkJSON(field string, data []byte) error {
 	var v json.RawMessage
 	err := json.Unmarshal(data, &v)
 	var syntax *json.SyntaxError
+	if errors.As(err, &syntax) && syntax.Offset >= int64(len(data)) && data[len(data)-1] != ' ' && strings.HasPrefix(err.Error(), "invalid character ' '") {
+		// To encoding/json the end of a number or a word is the space that would follow.
+		return invalid(field, "it is not JSON: it ends too soon (at byte %d)", syntax.Offset)
+	}
 	if errors.As(err, &syntax) {
 		return invalid(field, "it is not JSON: %v (at byte %d)", err, syntax.Offset)
 	}

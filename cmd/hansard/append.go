@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
+	"strings"
 	"time"
 	"unicode/utf8"
 
@@ -222,7 +224,23 @@ func (o *appendOptions) single() (hansard.Event, error) {
 		}
 		event.Data = hansard.Text(*o.text)
 	}
-	return event, checkRecord(event, nil)
+	err := checkRecord(event, nil)
+	var bad *hansard.InvalidError
+	if o.hasData && errors.As(err, &bad) && bad.Field == "data" && !bad.TooLarge {
+		err = &hinted{err, dataHint(o.data)}
+	}
+	return event, err
+}
+
+// dataHint is what to write instead of a --data that is not JSON.
+func dataHint(data string) string {
+	switch {
+	case data == "-":
+		return "to read a text from standard input: hansard append ID -; lines of JSON: --jsonl -"
+	case strings.HasPrefix(data, "@"):
+		return "to read lines of JSON from a file: --jsonl FILE; to keep a file as it is: --attach FILE"
+	}
+	return `a text needs no --data: hansard append ID TEXT; as JSON it has quotes: --data '"text"'`
 }
 
 const emptyHint = `to store an empty text all the same: --data '""'`
