@@ -209,6 +209,28 @@ func TestLackOfRightsIsNoDamage(t *testing.T) {
 	}
 }
 
+// TestServeReadOnlySaysWhereTokensGo: a server of a directory that it may only read can't make its
+// first token there, and says which flags help. They do.
+func TestServeReadOnlySaysWhereTokensGo(t *testing.T) {
+	u := newUsersStore(t)
+	u.ok(nobody, "append", "demo", "one", "--create")
+	must(t, os.Chmod(u.dir, 0o500))
+	serve := []string{"serve", "--listen", "127.0.0.1:0", "--read-only"}
+	r := u.as(nobody, serve...)
+	if r.code != 1 || !strings.Contains(r.stderr, "the first token can't be kept") || !strings.Contains(r.stderr, "--token-from FILE") || !strings.Contains(r.stderr, "--token-file FILE") {
+		t.Errorf("exit code %d, %s", r.code, r.stderr)
+	}
+	tokens := filepath.Join(filepath.Dir(u.dir), "tokens")
+	must(t, os.Mkdir(tokens, 0o700))
+	must(t, os.Chown(tokens, nobody, nobody))
+	p := start(t, u.command(nobody, append(serve, "--token-file", filepath.Join(tokens, "file"))...), nil)
+	if line := p.line(); !strings.HasPrefix(line, "serving http://") {
+		t.Errorf("it says %q", line)
+	}
+	p.signal(syscall.SIGTERM)
+	p.finish()
+}
+
 // TestFailedDeviceSaysRemount: after a device failure nothing works on xfs, even once the device
 // works again, until the file system is remounted; and the error says so.
 func TestFailedDeviceSaysRemount(t *testing.T) {

@@ -8,12 +8,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"net"
 	"net/http"
 	"net/netip"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -172,6 +174,9 @@ func (a *app) serve(ctx context.Context, store hansard.Store, o *serveOptions) (
 	if err != nil {
 		for _, l := range listeners {
 			l.Close()
+		}
+		if errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.EROFS) {
+			return &hinted{fmt.Errorf("the first token can't be kept: %w", err), "give a token with --token-from FILE, or keep the tokens elsewhere with --token-file FILE"}
 		}
 		return err
 	}
