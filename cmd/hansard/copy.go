@@ -34,6 +34,9 @@ its own.`,
   hansard copy http://127.0.0.1:4267 ./backup`,
 		Args: arguments(2, "a source", "a destination"),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if a.storeSet {
+				return &usageError{"copy takes no --store: it copies from SRC to DST", "write hansard copy SRC DST"}
+			}
 			for _, spec := range args {
 				if err := checkShown("the address", spec); err != nil {
 					return err
