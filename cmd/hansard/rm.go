@@ -13,7 +13,7 @@ import (
 )
 
 func newRm(a *app) *cobra.Command {
-	var yes bool
+	var yes, held bool
 	var turn turnFlag
 	cmd := &cobra.Command{
 		Use:   "rm ID…",
@@ -32,7 +32,8 @@ checkpoint, within half a minute or when the last program that uses the store
 ends. hansard prune does it now, and --scrub leaves nothing in the journal
 either. A damaged session can be deleted, too, and nothing of it is kept.
 
-A session whose turn somebody else holds exclusively is not deleted (exit 5).
+A session whose turn somebody else holds exclusively is not deleted (exit 5). If the
+turn is not exclusive the question says who holds it, and --yes needs --held as well.
 In a program that hansard turn runs it is deleted under the turn, as with append.`,
 		Example: `  hansard rm demo
   hansard rm trip-1 trip-2 --yes
@@ -54,11 +55,13 @@ In a program that hansard turn runs it is deleted under the turn, as with append
 						return err
 					}
 				}
+				run.spareHeld = yes && !held
 				return run.delete(cmd.Context(), s)
 			})
 		},
 	}
 	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")
+	cmd.Flags().BoolVar(&held, "held", false, "with --yes: delete sessions whose turn somebody holds as well")
 	turn.add(a, cmd)
 	return cmd
 }
@@ -68,6 +71,8 @@ type rmRun struct {
 	several
 	targets []rmTarget
 	deleted int
+	// spareHeld: leave sessions whose turn somebody else holds. Nobody was asked.
+	spareHeld bool
 }
 
 type rmTarget struct {
@@ -108,7 +113,11 @@ func (r *rmRun) confirm(ctx context.Context, s hansard.Store) error {
 			continue
 		}
 		there = append(there, t)
-		lines = append(lines, fmt.Sprintf("%s (%s)", t.id, describe(info)))
+		what := describe(info)
+		if other := holds(ctx, s, t); other != nil {
+			what += "; its turn is held by " + escapeLine(other.Holder.String())
+		}
+		lines = append(lines, fmt.Sprintf("%s (%s)", t.id, what))
 	}
 	r.targets = there
 	question := "Delete session "
@@ -145,6 +154,27 @@ func (a *app) answerYes(ctx context.Context, nothing string) error {
 	}
 }
 
+// holds is the turn of a session that somebody else holds, as far as that is known: it is
+// for people, and the store decides.
+func holds(ctx context.Context, s hansard.Store, t rmTarget) *hansard.Turn {
+	if t.grant != "" {
+		return nil // deleted under this turn, or refused
+	}
+	turn, err := s.Turn(ctx, t.id)
+	if err != nil {
+		return nil
+	}
+	return turn
+}
+
+// one deletes one session.
+func (r *rmRun) one(ctx context.Context, s hansard.Store, t rmTarget) error {
+	if other := holds(ctx, s, t); r.spareHeld && other != nil && !other.Exclusive { // else the store refuses it
+		return &hinted{&hansard.HeldError{Session: t.id, Turn: *other}, "to delete it all the same: " + r.app.again("rm", "--yes", "--held", string(t.id))}
+	}
+	return s.Delete(ctx, t.id, t.grant)
+}
+
 func (r *rmRun) delete(ctx context.Context, s hansard.Store) error {
 	patient, cancel := forWrite(ctx)
 	defer cancel()
@@ -152,7 +182,7 @@ func (r *rmRun) delete(ctx context.Context, s hansard.Store) error {
 		if ctx.Err() != nil {
 			return &interrupted{r.done()}
 		}
-		if err := s.Delete(patient, t.id, t.grant); err != nil {
+		if err := r.one(patient, s, t); err != nil {
 			if err := r.failed(ctx, t.id, orInterrupted(err, r.done())); err != nil {
 				return err
 			}

@@ -13,6 +13,9 @@ import (
 
 	"github.com/mattn/go-runewidth"
 	"golang.org/x/sys/unix"
+
+	"hansard"
+	"hansard/filestore"
 )
 
 // onTerminal runs the command on a pseudo terminal 60 columns wide and returns what the terminal
@@ -120,6 +123,23 @@ func TestTerminalRm(t *testing.T) {
 	hansardOK(t, store, "new", "other")
 	if screen, code := onTerminal(t, store, "", "", nil, "rm", "other", "--yes"); code != 0 || strings.Contains(screen, "[y/N]") {
 		t.Errorf("--yes: exit code %d, screen %q", code, screen)
+	}
+
+	// Whose turn it is is a part of the question.
+	hansardOK(t, store, "new", "busy")
+	s, err := filestore.Open(store, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if _, err := s.Acquire(t.Context(), "busy", hansard.Claim{Label: "planner"}); err != nil {
+		t.Fatal(err)
+	}
+	if screen, code := onTerminal(t, store, "[y/N]", "n\n", nil, "rm", "busy"); code != 1 || !strings.Contains(screen, "session busy (1 event; its turn is held by planner ") {
+		t.Errorf("a held one: exit code %d, screen %q", code, screen)
+	}
+	if screen, code := onTerminal(t, store, "[y/N]", "y\n", nil, "rm", "busy"); code != 0 || !strings.Contains(screen, "busy  deleted") {
+		t.Errorf("a held one, y: exit code %d, screen %q", code, screen)
 	}
 
 	// One question for all that exist, and only those are deleted.
