@@ -301,6 +301,7 @@ func TestJump(t *testing.T) {
 	p.expect("410")
 	p.open("/?none#/s/nobody")
 	p.sees("no such session")
+	p.sees("Check the id")
 	p.open("/?gone#/s/long")
 	p.live()
 	if err := s.Delete(t.Context(), "long", ""); err != nil {

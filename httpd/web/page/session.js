@@ -219,10 +219,12 @@ export class SessionView {
   // refused shows, in place of the session, why it can't be shown.
   #refused(error, again) {
     const gone = error.status === 404 || error.status === 410;
+    // The server's hint is for programs that would create it.
+    const hint = error.status === 404 ? "Check the id; the list has all sessions that you may read." : error.hint;
     this.#banner.hidden = false;
     this.#banner.className = "banner" + (gone ? "" : " bad");
     this.#banner.replaceChildren(icon("warning"), h("div", null,
-      h("p", null, h("strong", null, error.message)), error.hint && h("p", null, error.hint),
+      h("p", null, h("strong", null, error.message)), hint && h("p", null, hint),
       !gone && h("p", null, h("button.action", { type: "button", onclick: again }, "Try again"))));
     if (gone) this.#composer.refuse("There is nothing to write to");
   }
