@@ -290,7 +290,7 @@ func (cm *committer) roomFor(l *locked) (limit int, full *group, err error) {
 			return 0, nil, err
 		}
 	}
-	if err := l.syncReplaced(); err != nil {
+	if err := syncReplaced(l); err != nil {
 		return 0, nil, fmt.Errorf("%w: sync sessions: %w", hansard.ErrFailed, err)
 	}
 	limit = int(l.ring.Share())

@@ -391,7 +391,7 @@ func (r *rebuild) install(l *locked, tmp string) error {
 			return err
 		}
 	}
-	if err := l.replaceDurably(func() error { return l.fs.Rename(tmp, sessionlog.Path(r.name)) }); err != nil {
+	if err := replaceDurably(l, func() error { return l.fs.Rename(tmp, sessionlog.Path(r.name)) }); err != nil {
 		return err
 	}
 	r.done.Changed = true

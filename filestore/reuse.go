@@ -84,7 +84,7 @@ func (er *eraser) reuse(name string, id hansard.SessionID, m hansard.Meta) error
 			return errors.Join(err, errAside)
 		}
 		placed := false
-		err := l.replaceDurably(func() error {
+		err := replaceDurably(l, func() error {
 			err := l.putErased(name, inode, size, tmp)
 			placed = err == nil
 			return err

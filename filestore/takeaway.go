@@ -283,7 +283,7 @@ func (l *locked) putRedacted(name string, inode uint64, w *sessionlog.Rewriting,
 	if err := dropAttached(l.fs, name, w.TakenAway()); err != nil {
 		return err
 	}
-	return l.replaceDurably(func() error {
+	return replaceDurably(l, func() error {
 		if err := l.inCustody(func() error { return l.fs.Rename(tmp, sessionlog.Path(name)) }); err != nil {
 			return err
 		}
@@ -298,7 +298,7 @@ func (l *locked) putRedacted(name string, inode uint64, w *sessionlog.Rewriting,
 // repair. The flag comes first: if we are killed before the name is durable, or syncing
 // fails, the next writer of any process makes it durable before it writes anything
 // (syncReplaced).
-func (l *locked) replaceDurably(replace func() error) error {
+func replaceDurably(l *locked, replace func() error) error {
 	l.w.Flags |= peers.FlagReplaced
 	if err := l.ctl.WriteProgress(&l.w); err != nil {
 		return err
@@ -306,11 +306,11 @@ func (l *locked) replaceDurably(replace func() error) error {
 	if err := replace(); err != nil {
 		return err
 	}
-	return l.syncReplaced()
+	return syncReplaced(l)
 }
 
 // syncReplaced makes the names of logs durable that were replaced, if they may not be.
-func (l *locked) syncReplaced() error {
+func syncReplaced(l *locked) error {
 	if l.w.Flags&peers.FlagReplaced == 0 {
 		return nil
 	}
