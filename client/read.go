@@ -266,12 +266,14 @@ func (s *Store) lines(ctx context.Context, next func() *request, take func(objec
 			return ctx.Err()
 		case !errors.As(err, &broken):
 			return err
-		case next() != nil && tries.again(ctx):
-		case ctx.Err() != nil:
-			return ctx.Err()
-		default:
-			return &UnreachableError{s.name, err}
 		}
+		if next() != nil && tries.again(ctx) {
+			continue
+		}
+		if ctx.Err() != nil { // it ended during the pause
+			return ctx.Err()
+		}
+		return &UnreachableError{s.name, err}
 	}
 }
 

@@ -268,7 +268,7 @@ func TestManyMembers(t *testing.T) {
 	}
 	s := newServer(t, memstore.New())
 	conv := field[string](t, s.ok("POST", "", `{"items":[{`+many.String()+`"type":"x","id":"last"}]}`), "id")
-	if got := s.ok("GET", "/"+conv+"/items/last", ""); string(got) != `{`+many.String()+`"type":"x","id":"last"}` {
+	if got := s.ok("GET", "/"+conv+"/items/last", ""); got != `{`+many.String()+`"type":"x","id":"last"}` {
 		t.Errorf("it comes back as %.100s", got)
 	}
 }
