@@ -63,7 +63,7 @@ type hub struct {
 }
 
 // followed is what is followed: a session, in a view. An id may be deleted and reused: the session is the one that was
-// created at that time, or, if it is zero, whichever has the id.
+// created at that time.
 type followed struct {
 	id      hansard.SessionID
 	as      view
@@ -193,9 +193,6 @@ func (h *hub) await(ctx context.Context, p *pump, last hansard.Seq) error {
 // same returns an error if the session is no longer the one that is followed. If it is, what was read before the call
 // belongs to it.
 func (h *hub) same(ctx context.Context, what followed) error {
-	if what.created == 0 {
-		return nil
-	}
 	info, err := h.store.Stat(ctx, what.id)
 	if err != nil {
 		return err
@@ -204,7 +201,7 @@ func (h *hub) same(ctx context.Context, what followed) error {
 }
 
 func (f followed) is(info *hansard.Info) error {
-	if f.created == 0 || info.Created.IsZero() || f.created == generation(info) { // zero: its header is damaged, which reading reports
+	if info.Created.IsZero() || f.created == generation(info) { // zero: its header is damaged, which reading reports
 		return nil
 	}
 	return replaced(f.id)
@@ -390,7 +387,11 @@ func (h *hub) room(ctx context.Context, size int64) (*load, error) {
 
 // wait returns nil when the session has an event past a seq.
 func (h *hub) wait(ctx context.Context, id hansard.SessionID, after hansard.Seq) error {
-	p, leave := h.join(followed{id: id, as: stored})
+	info, err := h.store.Stat(ctx, id) // others may still wait for an earlier session of this id, which had other seqs
+	if err != nil {
+		return err
+	}
+	p, leave := h.join(followed{id, stored, generation(&info)})
 	defer leave()
 	for {
 		frames, behind, changed, err := p.take(after)

@@ -3,6 +3,7 @@ package httpd_test
 import (
 	"context"
 	"net/url"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -95,5 +96,46 @@ func TestReplacedWhileAway(t *testing.T) {
 	v.stream("s", "?after=3", "").events(3, 5) // it did not say which
 	if got := v.ask("GET", "/v1/sessions/s/events/stream?created=yesterday", "", v.as("reader")...); got.status != 422 {
 		t.Errorf("a time that is none: %d %s", got.status, got.body)
+	}
+}
+
+// TestReplacedWhilePolled: a request that waits for an event of a session waits for that one,
+// though others still wait for an earlier session of its id, which had more events.
+func TestReplacedWhilePolled(t *testing.T) {
+	store := &asleep{Store: memstore.New(), wake: make(chan struct{})}
+	v := serve(t, store)
+	for range 3 {
+		v.say("s", "hello")
+	}
+	poll := func(after string) <-chan reply {
+		answer := make(chan reply, 1)
+		go func() {
+			r, err := v.try("GET", "/v1/sessions/s/events?wait_ms=60000&after="+after, "", v.as("reader")...)
+			if err != nil {
+				t.Error(err)
+			}
+			answer <- r
+		}()
+		return answer
+	}
+	old := poll("3")
+	eventually(t, "the first one waits", func() bool { return v.server.Following() == 1 })
+	v.replace("s", 2)
+	fresh := poll("2")
+	for len(fresh) == 0 && v.server.Following() < 2 {
+		runtime.Gosched()
+	}
+	for range 3 {
+		v.say("s", "of another session")
+	}
+	close(store.wake)
+	var page struct{ Events []struct{ Seq int } }
+	if r := <-fresh; r.status != 200 {
+		t.Errorf("%d %s", r.status, r.body)
+	} else if r.into(t, &page); len(page.Events) == 0 || page.Events[0].Seq != 3 {
+		t.Errorf("it was answered at once, with %s", r.body)
+	}
+	if r := <-old; r.problem() != "deleted" {
+		t.Errorf("the one that waited for the old session got %d %s", r.status, r.body)
 	}
 }
