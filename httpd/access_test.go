@@ -268,6 +268,7 @@ func accessCases() []accessCase {
 	add("If-Match of another seq", "POST", "/v1/sessions/s/events", oneEvent, 412, "conflict", "If-Match", `"999999"`)
 	add("If-Match of another seq than the body", "POST", "/v1/sessions/s/events", `{"events":[{"data":1}],"expect":1}`, 422, "invalid", "If-Match", `"2"`)
 	add("If-Match of any", "POST", "/v1/sessions/s/events", oneEvent, 201, "", "If-Match", "*")
+	add("If-Match of any, where there is none", "POST", "/v1/sessions/none/events", `{"events":[{"data":1}],"create":true}`, 404, "not-found", "If-Match", "*")
 	add("If-Match of a deletion", "DELETE", "/v1/sessions/s", "", 422, "invalid", "If-Match", `"1"`)
 	for _, key := range []string{`"`, `"a`, `"a"b"`, `""`, `"a\x"`} {
 		add("key "+key, "POST", "/v1/sessions/s/events", oneEvent, 422, "invalid", "Idempotency-Key", key)

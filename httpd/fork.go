@@ -25,6 +25,9 @@ func (s *Server) forkSession(w http.ResponseWriter, r *http.Request) error {
 	if err := s.decode(w, r, &given); err != nil {
 		return err
 	}
+	if r.Header.Get("If-Match") != "" {
+		return &hansard.InvalidError{Field: "If-Match", Reason: "a fork has no such condition; say at which seq it is made"}
+	}
 	if given.As == nil && r.Header.Get(wire.KeyHeader) != "" {
 		return &hansard.InvalidError{Field: wire.KeyHeader, Reason: "a fork takes no key; give it a name, and a retry answers that it exists"}
 	}

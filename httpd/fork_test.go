@@ -48,6 +48,9 @@ func TestForkRoute(t *testing.T) {
 	if a := v.ask("POST", "/v1/sessions/s/fork", `{}`, "Idempotency-Key", "k"); a.status != 422 {
 		t.Errorf("a fork without a name and with a key: %d %s", a.status, a.body)
 	}
+	if a := v.ask("POST", "/v1/sessions/s/fork", `{"as":"i"}`, "If-Match", `"99"`); a.status != 422 {
+		t.Errorf("a fork with a condition: %d %s", a.status, a.body)
+	}
 	if a := v.ask("GET", "/v1/sessions?parent=s", ""); strings.Count(a.body, `"last_seq"`) != 4 {
 		t.Errorf("the forks: %s", a.body)
 	}

@@ -311,6 +311,8 @@ func conditions(r *http.Request, b *hansard.Batch) error {
 		}
 		if seq != nil {
 			b.Expect = seq
+		} else {
+			b.Create = false // "any" is one that is there
 		}
 	}
 	keys := r.Header.Values(wire.KeyHeader)
@@ -328,7 +330,7 @@ func conditions(r *http.Request, b *hansard.Batch) error {
 	return nil
 }
 
-// parseETag reads an If-Match: one seq in quotes, or * for any.
+// parseETag reads an If-Match: one seq in quotes, or * for any, which is nil.
 func parseETag(match string) (*hansard.Seq, error) {
 	match = strings.TrimSpace(match)
 	if match == "*" {
