@@ -70,7 +70,7 @@ func (d *door) Fork(ctx context.Context, id hansard.SessionID, f hansard.Fork) (
 		return hansard.Info{}, err
 	}
 	if f.As == "" {
-		f.As = hansard.SessionID(who.Scope.Prefix) + engine.NewID()
+		f.As = who.newID(engine.NewID())
 	}
 	if hansard.CheckID(f.As) == nil && !who.Scope.named(f.As) {
 		return hansard.Info{}, who.notThere(f.As)
@@ -81,6 +81,11 @@ func (d *door) Fork(ctx context.Context, id hansard.SessionID, f hansard.Fork) (
 	}
 	f.Meta.Labels, f.By = labels, who.Name
 	return d.Store.Fork(ctx, id, f)
+}
+
+// newID is the id of a session that the server names: it begins as those of the token's scope do.
+func (c caller) newID(name hansard.SessionID) hansard.SessionID {
+	return hansard.SessionID(c.Scope.Prefix) + name
 }
 
 // withLabels adds the labels of a token's scope to those that are given.

@@ -79,6 +79,11 @@ func (c counted) Append(ctx context.Context, id hansard.SessionID, b hansard.Bat
 	return receipt, masked(ctx, err)
 }
 
+// ScopedID is the id of a new conversation: the caller may be limited to some.
+func (c counted) ScopedID(ctx context.Context, name hansard.SessionID) hansard.SessionID {
+	return callerOf(ctx).newID(name)
+}
+
 // ScopeLabels are those of the caller, for what replaces all labels.
 func (c counted) ScopeLabels(ctx context.Context) map[string]string {
 	return callerOf(ctx).Scope.Labels

@@ -252,6 +252,41 @@ func TestScopeMetadata(t *testing.T) {
 	}
 }
 
+// TestScopeNames: what a token with a prefix creates without a name is in its scope, on every
+// route; a retry of a conversation under its key finds it.
+func TestScopeNames(t *testing.T) {
+	v, tokens := scoped(t)
+	made, err := tokens.Add(httpd.Token{Name: "it", Rights: "read,append", Scope: httpd.Scope{Prefix: "team:"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	v.tokens["it"] = made
+	key := []string{"Idempotency-Key", "k"}
+	var ids []string
+	for _, c := range []struct {
+		status     int
+		path, body string
+		headers    []string
+	}{
+		{201, "/v1/sessions", `{"title":"new"}`, nil},
+		{201, "/v1/sessions/team:in/fork", `{}`, nil},
+		{200, conversations.Prefix, `{}`, nil},
+		{200, conversations.Prefix, `{"metadata":{"a":"b"}}`, key},
+		{200, conversations.Prefix, `{"metadata":{"a":"b"}}`, key},
+	} {
+		var session struct{ ID string }
+		v.must(c.status, "POST", c.path, c.body, append(v.as("it"), c.headers...)...).into(t, &session)
+		if !strings.HasPrefix(session.ID, "team:") {
+			t.Errorf("%s %s made %s", c.path, c.body, session.ID)
+		}
+		v.must(200, "GET", "/v1/sessions/"+session.ID, "", v.as("it")...)
+		ids = append(ids, session.ID)
+	}
+	if ids[3] != ids[4] || ids[2] == ids[3] {
+		t.Errorf("the conversations are %q", ids[2:])
+	}
+}
+
 // head requests a stream and does not read it.
 func (v *served) head(path, id, token string) reply {
 	v.t.Helper()

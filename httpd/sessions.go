@@ -9,9 +9,8 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/google/uuid"
-
 	"hansard"
+	"hansard/engine"
 	"hansard/internal/wire"
 )
 
@@ -178,11 +177,7 @@ func (s *Server) createSession(w http.ResponseWriter, r *http.Request) error {
 		return &hansard.InvalidError{Field: wire.KeyHeader, Reason: "creating a session takes no key; give it an id, and a retry answers that it exists"}
 	}
 	if given.ID == nil {
-		fresh, err := uuid.NewV7()
-		if err != nil {
-			return err
-		}
-		id := hansard.SessionID(fresh.String())
+		id := callerOf(r.Context()).newID(engine.NewID())
 		given.ID = &id
 	}
 	info, err := s.store.Create(writing(r), *given.ID, given.Meta)

@@ -25,6 +25,9 @@ func (h *handler) create(ctx context.Context, r *request) ([]byte, error) {
 		return nil, err
 	}
 	r.id = newConversationID(r.key)
+	if s, ok := h.store.(scoped); ok {
+		r.id = s.ScopedID(ctx, r.id)
+	}
 	shapes, err := r.parseItems(false)
 	if err != nil {
 		return nil, err

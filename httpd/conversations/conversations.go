@@ -67,9 +67,10 @@ type handler struct {
 }
 
 // scoped is a store whose callers may be limited to sessions with certain labels, which they
-// can't change.
+// can't change, and to ids that begin in a certain way.
 type scoped interface {
 	ScopeLabels(context.Context) map[string]string
+	ScopedID(ctx context.Context, name hansard.SessionID) hansard.SessionID
 }
 
 // fixed are the labels that the caller can't change.
