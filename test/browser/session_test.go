@@ -114,6 +114,26 @@ func TestRest(t *testing.T) {
 	if got := eval[string](p, shownSeqs+".join()"); got != "1,2,3" {
 		t.Errorf("the page shows %s", got)
 	}
+
+	// What has the id of the session when it comes back may be another one.
+	look(true)
+	p.until(`document.querySelector(".state-chip").dataset.state == "resting"`)
+	if err := s.Delete(t.Context(), "talk", ""); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Create(t.Context(), "talk", hansard.Meta{Reuse: true}); err != nil {
+		t.Fatal(err)
+	}
+	for range 5 {
+		append1(t, s, "talk", says("assistant", "planner", "of another session"))
+	}
+	p.expect("410")
+	look(false)
+	p.until(`["live", "ended"].includes(document.querySelector(".state-chip").dataset.state)`)
+	p.sees("session was deleted")
+	if got := eval[string](p, shownSeqs+".join()"); got != "1,2,3" {
+		t.Errorf("the page shows %s, partly of another session", got)
+	}
 }
 
 // TestAppend: a message is stored once, with the role user.

@@ -195,7 +195,7 @@ export const api = {
   turn: async (id, signal) => (await request(`${session(id)}/turn`, { signal }))?.turn ?? null,
   append: (id, batch, key, signal) =>
     request(`${session(id)}/events`, { method: "POST", body: batch, headers: { "Idempotency-Key": key }, signal }),
-  stream: (id, after, signal) => answer(`${session(id)}/events/stream?view=parts&after=${after}`, { headers: { Accept: "text/event-stream" }, signal }),
+  stream: (id, created, after, signal) => answer(`${session(id)}/events/stream?${new URLSearchParams({ view: "parts", after, created })}`, { headers: { Accept: "text/event-stream" }, signal }),
 };
 
 // newKey is an idempotency key. randomUUID would need https on other hosts.

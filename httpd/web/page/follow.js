@@ -2,7 +2,8 @@ import { api, auth, parseParts, serverSent, ServerError } from "./api.js";
 
 // Follower passes on the events of a session past a seq as they arrive, each once
 // and in order, across lost connections: it always asks for the events after the
-// last one it passed on.
+// last one it passed on. The session is the one that was created then: another may
+// have its id by the time it connects again.
 
 const firstPause = 500;
 const longestPause = 15_000;
@@ -12,11 +13,12 @@ const silenceMax = 60_000;
 const unseenMax = 30_000; // how long a hidden page stays connected
 
 export class Follower {
-  #id; #last; #onEvent; #onState; #stop = new AbortController(); #failures = 0; #hurry = () => {}; #rest; #connecting;
+  #id; #created; #last; #onEvent; #onState; #stop = new AbortController(); #failures = 0; #hurry = () => {}; #rest; #connecting;
 
   // onState gets { name: "connecting" | "live" | "waiting" | "resting" | "ended", … }.
-  constructor(id, last, onEvent, onState) {
+  constructor(id, created, last, onEvent, onState) {
     this.#id = id;
+    this.#created = created;
     this.#last = last;
     this.#onEvent = onEvent;
     this.#onState = onState;
@@ -92,7 +94,7 @@ export class Follower {
     this.#onState({ name: "connecting" });
     alive();
     try {
-      const response = await api.stream(this.#id, this.#last, signal);
+      const response = await api.stream(this.#id, this.#created, this.#last, signal);
       this.#onState({ name: "live" });
       for await (const message of serverSent(response, () => { alive(); this.#failures = 0; })) {
         if (signal.aborted) return;

@@ -138,7 +138,7 @@ export class SessionView {
       return;
     }
     this.#turn.look();
-    this.#follower = new Follower(this.#id, info.last_seq, (event) => this.#arrived(event), (state) => this.#connection(state));
+    this.#follower = new Follower(this.#id, info.created, info.last_seq, (event) => this.#arrived(event), (state) => this.#connection(state));
   }
 
   // repaired reopens a damaged session as soon as it is sound.
