@@ -75,12 +75,17 @@ func (a *app) attach(ctx context.Context, s hansard.Store, id hansard.SessionID,
 		return hansard.Attachment{}, err
 	}
 	defer in.Close()
+	content, leave := until(ctx, in)
+	defer leave()
 	head := make([]byte, 512)
-	n, err := io.ReadFull(in, head)
+	n, err := io.ReadFull(content, head)
+	if ctx.Err() != nil {
+		return hansard.Attachment{}, orInterrupted(err, escapeLine(file)+" was not attached")
+	}
 	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
 		return hansard.Attachment{}, fmt.Errorf("%s: %w", escapeLine(file), err)
 	}
-	attached, err := s.Attach(ctx, id, io.MultiReader(&sliceReader{head[:n]}, in))
+	attached, err := s.Attach(ctx, id, io.MultiReader(&sliceReader{head[:n]}, content))
 	if err != nil {
 		return hansard.Attachment{}, orInterrupted(err, escapeLine(file)+" was not attached")
 	}
@@ -92,6 +97,18 @@ func (a *app) attach(ctx context.Context, s hansard.Store, id hansard.SessionID,
 	}
 	attached.MediaType, _, _ = mime.ParseMediaType(attached.MediaType)
 	return attached, nil
+}
+
+// until reads what in has until a context ends: a pipe or a terminal may have nothing for ever,
+// and a signal has to end the wait for it. leave must be called.
+func until(ctx context.Context, in io.Reader) (out io.Reader, leave func()) {
+	r, w := io.Pipe()
+	go func() {
+		_, err := io.Copy(w, in)
+		w.CloseWithError(err) // nil is io.EOF
+	}()
+	unhook := context.AfterFunc(ctx, func() { w.CloseWithError(ctx.Err()) })
+	return r, func() { unhook(); r.Close() }
 }
 
 // sliceReader reads bytes once.

@@ -355,3 +355,29 @@ func TestTerminalAppend(t *testing.T) {
 		t.Errorf("stored %s", got)
 	}
 }
+
+// TestAttachStopped: a signal ends the wait for standard input, which may have nothing for ever.
+func TestAttachStopped(t *testing.T) {
+	store := filepath.Join(t.TempDir(), "store")
+	hansardOK(t, store, "new", "demo")
+	p := start(t, store, "attach", "demo", "-")
+	p.send(strings.Repeat("x", 256<<10))                                      // more than a pipe holds: it is reading now
+	for deadline := time.Now().Add(waitMax); ; time.Sleep(time.Millisecond) { // between two looks
+		left, err := unix.IoctlGetInt(int(p.stdin.(interface{ Fd() uintptr }).Fd()), unix.TIOCINQ)
+		if err != nil || time.Now().After(deadline) {
+			t.Fatalf("%d bytes are unread, %v", left, err)
+		}
+		if left == 0 {
+			break
+		}
+	}
+	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if code := p.exit(); code != 143 || !strings.Contains(p.stderr.String(), "was not attached") {
+		t.Errorf("exit %d: %s", code, p.stderr)
+	}
+	if got := hansardOK(t, store, "get", "demo"); !strings.Contains(got, "no attachments") {
+		t.Errorf("it has %s", got)
+	}
+}
