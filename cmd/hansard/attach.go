@@ -130,6 +130,7 @@ func newGet(a *app) *cobra.Command {
 		Short: "Get a file that was attached to a session",
 		Long: `Get an attachment of a session by its digest, sha256:…, or by a unique prefix of its
 hex digits. It goes to standard output, or with -o to a file, which must not exist yet.
+A terminal shows control characters as text.
 Damage on the disk is noticed at the end: exit 6, and no file is left.
 
 Without DIGEST it lists the attachments.`,
@@ -218,8 +219,7 @@ func (a *app) get(ctx context.Context, s hansard.Store, id hansard.SessionID, di
 	}
 	defer r.Close()
 	if output == "" || output == "-" {
-		_, err = io.Copy(a.out, r)
-		return err
+		return a.out.content(func(w io.Writer) error { _, err := io.Copy(w, r); return err })
 	}
 	f, err := os.OpenFile(output, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {

@@ -2,6 +2,8 @@ package main
 
 import (
 	"fmt"
+	"io"
+	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf16"
@@ -101,6 +103,35 @@ func escapedRune(r rune) string {
 		return fmt.Sprintf(`\U%08x`, r)
 	}
 	return fmt.Sprintf(`\u%04x`, r)
+}
+
+// escaper writes text of unknown origin to a terminal, like escapeText, in whatever pieces it
+// comes.
+type escaper struct {
+	to   io.Writer
+	rest []byte // the beginning of a character, or of a line break
+}
+
+func (e *escaper) Write(b []byte) (int, error) {
+	text := append(e.rest, b...)
+	end := len(text)
+	for i := end - 1; i >= 0 && i >= end-utf8.UTFMax; i-- {
+		if utf8.RuneStart(text[i]) {
+			if text[i] == '\r' || !utf8.FullRune(text[i:]) {
+				end = i
+			}
+			break
+		}
+	}
+	e.rest = slices.Clone(text[end:])
+	_, err := io.WriteString(e.to, escapeText(string(text[:end])))
+	return len(b), err
+}
+
+// end writes what is left.
+func (e *escaper) end() error {
+	_, err := io.WriteString(e.to, escapeText(string(e.rest)))
+	return err
 }
 
 // escapeJSON replaces characters that a terminal must not receive with JSON escapes. In

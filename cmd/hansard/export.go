@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -19,7 +20,8 @@ func newExport(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "export ID…",
 		Short: "Write sessions to files, to keep, to read or for other tools",
-		Long: `Write sessions to files, or to standard output.
+		Long: `Write sessions to files, or to standard output. A terminal shows control characters
+as text.
 
   jsonl         everything: events with ids, times, turns and keys, metadata,
                 attachments, and a checksum; hansard import gives the same session back
@@ -104,7 +106,7 @@ func isDir(path string) bool {
 // exportOne writes one session. A file that could not be completed is removed.
 func (a *app) exportOne(ctx context.Context, s hansard.Store, f exporter.Format, id hansard.SessionID, path string) error {
 	if path == "" {
-		return f.Write(ctx, s, id, a.out)
+		return a.out.content(func(w io.Writer) error { return f.Write(ctx, s, id, w) })
 	}
 	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {

@@ -79,6 +79,19 @@ func (a *app) useColour(cmd *cobra.Command) error {
 	return nil
 }
 
+// content runs a function that writes what others wrote, byte for byte. On a terminal control
+// characters become visible: they could drive it.
+func (o *output) content(write func(io.Writer) error) error {
+	if !o.tty {
+		return write(o)
+	}
+	shown := &escaper{to: o}
+	if err := write(shown); err != nil {
+		return err
+	}
+	return shown.end()
+}
+
 // The colours of the transcript and the tables.
 const (
 	bold   = "1"

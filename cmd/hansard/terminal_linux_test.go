@@ -381,3 +381,25 @@ func TestAttachStopped(t *testing.T) {
 		t.Errorf("it has %s", got)
 	}
 }
+
+// TestContentOnTerminal: what others wrote can't drive the terminal, where it is shown as it is
+// elsewhere, either.
+func TestContentOnTerminal(t *testing.T) {
+	const evil = "sées \x1b]0;owned\a \u009b31m \u202edlrow\n"
+	dir := t.TempDir()
+	store, file := filepath.Join(dir, "store"), filepath.Join(dir, "file")
+	if err := os.WriteFile(file, []byte(evil), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	hansardOK(t, store, "append", "demo", "--create", evil)
+	digest, _, _ := strings.Cut(hansardOK(t, store, "attach", "demo", file), " ")
+	if got := hansardOK(t, store, "get", "demo", digest); got != evil {
+		t.Errorf("get, without a terminal: %q", got)
+	}
+	for _, args := range [][]string{{"get", "demo", digest}, {"export", "demo"}, {"export", "demo", "--format", "md"}, {"export", "demo", "--format", "html"}, {"export", "demo", "--format", "openai"}} {
+		screen, code := onTerminal(t, store, "", "", nil, args...)
+		if code != 0 || !strings.Contains(screen, "sées") || strings.ContainsAny(screen, "\x1b\a\u009b\u202e") {
+			t.Errorf("%q: exit %d, the terminal gets %q", args, code, screen)
+		}
+	}
+}

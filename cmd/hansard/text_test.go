@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -180,6 +181,25 @@ func TestShellQuote(t *testing.T) {
 	for in, want := range map[string]string{"demo": "demo", "": "''", "a b": "'a b'", "it's": `'it'\''s'`, "~x": "'~x'", "file:///x": "file:///x"} {
 		if got := shellQuote(in); got != want {
 			t.Errorf("shellQuote(%q) = %s, want %s", in, got, want)
+		}
+	}
+}
+
+// TestEscaper: in whatever pieces a text comes, the terminal shows the same.
+func TestEscaper(t *testing.T) {
+	const text = "a\r\nb\rc é € 😀 \x1b[31m \u009b \xff \xf0\x9f end\r"
+	for n := 1; n <= len(text); n++ {
+		var out strings.Builder
+		e := &escaper{to: &out}
+		for rest := text; rest != ""; {
+			piece := rest[:min(n, len(rest))]
+			if got, err := e.Write([]byte(piece)); got != len(piece) || err != nil {
+				t.Fatal(got, err)
+			}
+			rest = rest[len(piece):]
+		}
+		if err := e.end(); err != nil || out.String() != escapeText(text) {
+			t.Errorf("in pieces of %d: %q, %v", n, out.String(), err)
 		}
 	}
 }
