@@ -24,6 +24,7 @@ type batchRun struct {
 
 	batches     int
 	first, last hansard.Seq
+	behind      hansard.Seq // where the last event is, stored now or before
 }
 
 func (r *batchRun) leaveOut(what string) {
@@ -66,7 +67,7 @@ func (r *batchRun) append(ctx context.Context) error {
 			b.Key = fmt.Sprintf("%s:%d", r.o.key, r.batches+1)
 		}
 		if b.Expect != nil {
-			b.Expect = hansard.At(r.last)
+			b.Expect = hansard.At(r.behind)
 		}
 	}
 	if err := engine.CheckBatch(&b); err != nil {
@@ -84,6 +85,7 @@ func (r *batchRun) append(ctx context.Context) error {
 		return orInterrupted(err, r.stored())
 	}
 	r.batches++
+	r.behind = endOf(receipt)
 	if receipt.Last > 0 { // otherwise all of it was known
 		if r.first == 0 {
 			r.first = receipt.First

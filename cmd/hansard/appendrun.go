@@ -129,6 +129,7 @@ type eachRun struct {
 	count       int
 	replayed    int
 	first, last hansard.Seq
+	behind      hansard.Seq // where the last event is, stored now or before
 }
 
 // all appends a record and those that follow it.
@@ -153,13 +154,14 @@ func (r *eachRun) append(ctx context.Context, s hansard.Store, rec record) error
 		b.Key = fmt.Sprintf("%s:%d", r.o.key, rec.line)
 	}
 	if b.Expect != nil && r.count > 0 {
-		b.Expect = hansard.At(r.last)
+		b.Expect = hansard.At(r.behind)
 	}
 	receipt, err := s.Append(ctx, r.id, b)
 	if err != nil {
 		return &lineError{rec.line, err}
 	}
 	r.count++
+	r.behind = endOf(receipt)
 	if receipt.Last > 0 { // otherwise its id was known
 		if r.first == 0 {
 			r.first = receipt.First
@@ -241,6 +243,14 @@ func (a *app) printReceipt(r hansard.Receipt) error {
 	}
 	_, err := fmt.Fprintf(a.out, "%s  seq %s%s\n", escapeLine(string(r.Session)), seqRange(first, last), note)
 	return err
+}
+
+// endOf is the seq of the last event of a batch, stored now or before.
+func endOf(r hansard.Receipt) hansard.Seq {
+	if r.Last == 0 && len(r.Seqs) > 0 {
+		return slices.Max(r.Seqs)
+	}
+	return r.Last
 }
 
 func seqRange(first, last hansard.Seq) string {
