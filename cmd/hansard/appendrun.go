@@ -114,6 +114,9 @@ func next(ctx context.Context, records <-chan record) (rec record, ok bool, err 
 	}
 	select {
 	case rec, ok = <-records:
+		if err := ctx.Err(); err != nil && !ok { // it ends with the context, too: then it was not all
+			return record{}, false, err
+		}
 		return rec, ok, rec.err
 	case <-ctx.Done():
 		return record{}, false, ctx.Err()

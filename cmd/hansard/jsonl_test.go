@@ -325,3 +325,25 @@ func appended(t *testing.T, text string) (events []string, left int) {
 	}
 	return events, left
 }
+
+// late is a context that ends after it was looked at for the first time.
+type late struct {
+	context.Context
+	looks int
+}
+
+func (l *late) Err() error {
+	if l.looks++; l.looks > 1 {
+		return context.Canceled
+	}
+	return nil
+}
+
+// TestNextStopped: lines that end because a signal came are not taken for all of the input.
+func TestNextStopped(t *testing.T) {
+	records := make(chan record)
+	close(records)
+	if _, ok, err := next(&late{Context: context.Background()}, records); ok || !errors.Is(err, context.Canceled) {
+		t.Errorf("%v, %v", ok, err)
+	}
+}
