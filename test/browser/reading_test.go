@@ -381,3 +381,27 @@ func TestLinkByID(t *testing.T) {
 	p.open("/#/s/named/id:none")
 	p.sees("no such event")
 }
+
+// TestAppendAfterReset: events that arrive just after the window has moved, while earlier ones were
+// still being added, are shown.
+func TestAppendAfterReset(t *testing.T) {
+	_, url := serve(t)
+	p := newTab(t, url)
+	p.open("/#token=" + token)
+	p.sees("Hansard")
+	got := eval[int](p, `import("/window.js").then(async ({ EventWindow }) => {
+		const scroller = document.createElement("div");
+		document.body.append(scroller);
+		const shown = new EventWindow(scroller, "s", { error() {}, changed() {} });
+		const events = (from, to) => Array.from({ length: to - from + 1 }, (_, i) => ({ seq: from + i, kind: "message", role: "user", voice: "user", time: "2026-01-02T15:04:05Z", parts: [{ type: "text", text: "text" }] }));
+		shown.reset(events(1, 10));
+		const earlier = shown.append(events(11, 60)); // takes several frames
+		shown.reset(events(101, 110));
+		await Promise.all([earlier, shown.append(events(111, 111))]);
+		shown.close();
+		return shown.last;
+	})`)
+	if got != 111 {
+		t.Errorf("the last event shown is %d", got)
+	}
+}

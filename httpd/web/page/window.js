@@ -50,6 +50,7 @@ export class EventWindow {
 
   close() {
     this.#version++;
+    this.#waiting = [];
     this.#observer.disconnect();
   }
 
@@ -75,8 +76,8 @@ export class EventWindow {
     return this.#appending;
   }
 
+  // It goes on after a reset: what waits then was appended to the new rows.
   async #addWaiting() {
-    const version = this.#version;
     while (this.#waiting.length) {
       if (this.following && this.#waiting.length > rowsMax) {
         // More than the window holds: the earlier ones would be removed at once.
@@ -88,7 +89,6 @@ export class EventWindow {
       this.#timed(slice.length, () => this.#keeping(() => this.#addBehind(slice)));
       this.hooks.changed();
       if (this.#waiting.length) await frame();
-      if (version !== this.#version) return;
     }
   }
 
