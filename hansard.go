@@ -229,7 +229,8 @@ type Receipt struct {
 	// Replayed says that nothing was written now: the batch's key was known, or
 	// the ids of all its events.
 	Replayed bool `json:"replayed"`
-	// Created says that this append created the session.
+	// Created says that this append created the session. The replay of one that did does
+	// not say so: that is no longer known.
 	Created bool `json:"created,omitempty"`
 	// Seqs has the seq of each event of the batch, stored now or before, if one of
 	// them has an ID. A patch without events has none.
