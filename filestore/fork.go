@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
+	"slices"
 	"time"
 
 	"hansard"
@@ -495,10 +497,15 @@ func (r *forking) placeNow() (free, busy bool, err error) {
 		return false, false, errInJournal // W6
 	case sess.stub && sess.forkOf != 0 && r.alive(sess.forkOf):
 		return false, true, nil
+	case sess.stub && sess.forkOf != 0:
+		// What a dead process left of another fork. Its log is replaced; our own uploads are
+		// among its attachments (TestForkAfterKilled).
+		err = dropAllAttached(r.fs, r.name, slices.Collect(maps.Values(r.linked))...)
 	case sess.stub:
-		if err := l.logs.cutStub(sess); err != nil {
-			return false, false, r.writeError("fork", err)
-		}
+		err = l.logs.cutStub(sess)
+	}
+	if err != nil {
+		return false, false, r.writeError("fork", err)
 	}
 	r.placed = true // at least in part
 	// The log first: whoever takes the name from a fork that was not finished removes the
@@ -507,14 +514,14 @@ func (r *forking) placeNow() (free, busy bool, err error) {
 		return false, false, r.writeError("fork", err)
 	}
 	r.tmp = ""
+	sess.closeLog()
+	sess.forget()
+	l.checks.checked.forget(r.name)
 	for digest, upload := range r.linked {
 		if err := r.fs.Rename(upload, attachmentPath(r.name, digest)); err != nil {
 			return false, false, r.writeError("fork", err)
 		}
 	}
-	sess.closeLog()
-	sess.forget()
-	l.checks.checked.forget(r.name)
 	return true, false, nil
 }
 
@@ -650,9 +657,10 @@ func (ol *logs) cutFork(sess *session) error {
 	return sess.f.Datasync()
 }
 
-// dropAllAttached removes the files of a session's attachments, durably.
-func dropAllAttached(disk vfs.FS, name string) error {
+// dropAllAttached removes the files of a session's attachments, durably, but for some.
+func dropAllAttached(disk vfs.FS, name string, except ...string) error {
 	files, err := attachedFiles(disk, name)
+	files = slices.DeleteFunc(files, func(file string) bool { return slices.Contains(except, file) })
 	if err != nil || len(files) == 0 {
 		return err
 	}

@@ -350,3 +350,33 @@ func TestForkKilledThenTaken(t *testing.T) {
 		}
 	}
 }
+
+// TestForkAfterKilled: a fork gets the name of a fork whose maker was killed, at any step, with all
+// of its own attachments.
+func TestForkAfterKilled(t *testing.T) {
+	ctx := context.Background()
+	for k, dead := 1, true; dead; k++ {
+		d := vfs.NewDisk(1)
+		a := openSim(t, d.Process("a"), 1)
+		want(t, "prepare", tell(a), nil)
+		pb := d.Process("b")
+		b := openSim(t, pb, 2)
+		d.KillAt(vfs.Match{Proc: "b", Kind: vfs.OpChange, N: k}, -1)
+		_, _ = b.Fork(ctx, "s", hansard.Fork{As: "f"})
+		dead = pb.Dead()
+		d.ClearRules()
+		if _, err := a.Fork(ctx, "s", hansard.Fork{As: "f"}); err != nil && !errors.Is(err, hansard.ErrExists) {
+			t.Errorf("operation %d: %v", k, err)
+		}
+		count := map[hansard.SessionID]int{}
+		for _, id := range []hansard.SessionID{"s", "f"} {
+			for _, err := range a.Attachments(ctx, id) {
+				want(t, "attachments", err, nil)
+				count[id]++
+			}
+		}
+		if count["s"] == 0 || count["f"] != count["s"] {
+			t.Errorf("operation %d: attachments: %v", k, count)
+		}
+	}
+}
