@@ -43,7 +43,7 @@ import (
 // may still be on disk, by the name of its log.
 const erasingDir = "erasing"
 
-// allLookedAt is a file in erasingDir: every log that was deleted before notes existed
+// allLookedAt is a file in erasingDir: every log that was deleted or redacted without a note
 // has been examined. No session has this name.
 const allLookedAt = erasingDir + "/.complete"
 
@@ -60,15 +60,20 @@ type eraser struct {
 	told string
 }
 
-// noteErasing records durably that deleted sessions are to be erased, before the ring
-// forgets them. A failure holds up nothing: a full disk must not keep the ring from being
-// freed. This process remembers it, and prune finds the sessions.
+// noteErasing records durably that deleted or redacted sessions are to be erased, before
+// the ring forgets them. A failure holds up nothing: a full disk must not keep the ring from
+// being freed. This process remembers it, and if it dies the missing allLookedAt tells the
+// others: a file can be removed on a full disk (TestUnnotedKilled). Prune finds the sessions
+// in any case.
 func (p *process) noteErasing(names []string) {
 	if len(names) == 0 {
 		return
 	}
 	if err := p.writeNotes(names); err != nil {
 		p.unnoted.Store(true)
+		if p.fs.Remove(allLookedAt) == nil {
+			_ = p.fs.SyncDir(erasingDir)
+		}
 		p.opt.Log.Warn("deleted sessions could not be noted for erasing; hansard prune finds them", "error", err)
 	}
 }
@@ -96,8 +101,6 @@ func (er *eraser) eraseNoted(until <-chan struct{}) {
 	if er.opt.ReadOnly {
 		return // it only recovered the store in order to read
 	}
-	er.mu.Lock()
-	defer er.mu.Unlock()
 	names, complete, err := er.noted()
 	// Reset before the logs are examined: a session that could not be noted while that is
 	// under way counts for the next time.
@@ -105,16 +108,18 @@ func (er *eraser) eraseNoted(until <-chan struct{}) {
 	all := err == nil && (!complete || unnoted)
 	if all {
 		var due, unread []string
-		due, unread, err = er.due(until)
+		due, unread, err = er.due(until, true)
 		// Those that have to wait are not forgotten, and logs that can't be read now are
 		// looked at again.
 		er.noteErasing(append(unread, due...))
 		names = append(names, due...)
 	}
+	er.mu.Lock() // not before: a redaction does not wait while all logs are read
+	defer er.mu.Unlock()
 	if err == nil && len(names) > 0 {
 		_, err = er.erase(names, until)
 	}
-	if all && err == nil {
+	if all && err == nil && !er.unnoted.Load() {
 		err = er.noteComplete()
 	}
 	if unnoted && err != nil {
@@ -164,8 +169,9 @@ func (er *eraser) noted() (names []string, complete bool, err error) {
 }
 
 // due are the deleted sessions that have content left, noted or not, found by examining
-// every log; unread are the logs that can't be read.
-func (er *eraser) due(until <-chan struct{}) (names, unread []string, err error) {
+// every log; unread are the logs that can't be read. With redacted, the sessions that have
+// content of redacted events left are due, too: that takes reading all of every log.
+func (er *eraser) due(until <-chan struct{}, redacted bool) (names, unread []string, err error) {
 	all, err := er.logNames()
 	if err != nil {
 		return nil, nil, err
@@ -179,8 +185,18 @@ func (er *eraser) due(until <-chan struct{}) (names, unread []string, err error)
 			return nil, nil, hansard.ErrClosed
 		}
 		deleted, erased, err := er.look(name)
+		unfinished := false
+		if err == nil && !deleted && redacted {
+			unfinished, err = er.lookRedacted(name, until)
+		}
+		if errors.Is(err, hansard.ErrClosed) {
+			return nil, nil, err
+		}
 		if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, vfs.ErrNotRegular) {
 			unread = append(unread, name)
+		}
+		if unfinished {
+			names = append(names, name)
 		}
 		if err != nil || !deleted {
 			continue
@@ -209,6 +225,43 @@ func (er *eraser) look(name string) (deleted, erased bool, err error) {
 	}
 	deleted, err = sessionlog.Deleted(f)
 	return deleted, false, err
+}
+
+// lookRedacted tells whether a log still has content of events that it says are redacted.
+// Not of a damaged one: it is repaired first, which is when it is looked at again.
+func (er *eraser) lookRedacted(name string, until <-chan struct{}) (unfinished bool, err error) {
+	f, err := er.fs.Open(sessionlog.Path(name), vfs.ReadOnly)
+	if err != nil {
+		return false, err
+	}
+	defer f.Close()
+	size, err := f.Size()
+	if err != nil {
+		return false, err
+	}
+	f = untilClosed{f, until}
+	gone, err := sessionlog.Redacted(f, size)
+	if err == nil && len(gone) > 0 {
+		unfinished, err = sessionlog.Unredacted(f, gone, size)
+	}
+	var damaged *hansard.DamagedError
+	if errors.As(err, &damaged) {
+		return false, nil
+	}
+	return unfinished, err
+}
+
+// untilClosed is a log whose reading ends when somebody does not want to wait any more.
+type untilClosed struct {
+	vfs.File
+	until <-chan struct{}
+}
+
+func (u untilClosed) ReadAt(b []byte, off int64) (int, error) {
+	if isClosed(u.until) {
+		return 0, hansard.ErrClosed
+	}
+	return u.File.ReadAt(b, off)
 }
 
 // erase removes what is left of those of the sessions that are deleted. Sessions that the

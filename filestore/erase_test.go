@@ -707,3 +707,40 @@ func TestEraseUnread(t *testing.T) {
 		}
 	}
 }
+
+// TestUnnotedKilled: a deletion or a redaction that could not be noted, by a process that was
+// killed before it finished, is finished by the next checkpoint of another process, or by prune;
+// by prune also if nothing says that there may be such sessions.
+func TestUnnotedKilled(t *testing.T) {
+	ctx := context.Background()
+	redact := func(s *Store) { _, _ = s.Redact(ctx, "s", hansard.Redaction{Seqs: []hansard.Seq{2}}) }
+	remove := func(s *Store) { _ = s.Delete(ctx, "s", ""); _ = s.checkpoints.checkpoint(true) }
+	for what, do := range map[string]func(*Store){"redact": redact, "delete": remove} {
+		for _, prune := range []bool{false, true} {
+			d := vfs.NewDisk(1)
+			a := openSim(t, d.Process("a"), 1)
+			want(t, "prepare", tell(a), nil)
+			want(t, "checkpoint", a.checkpoints.checkpoint(true), nil) // makes allLookedAt
+			pb := d.Process("b")
+			b := openSim(t, pb, 2)
+			d.Inject(vfs.Match{Kind: vfs.OpOpen, Name: erasingDir + "/s"}, vfs.Fault{Err: syscall.ENOSPC, Always: true})
+			d.KillAt(vfs.Match{Proc: "b", Kind: vfs.OpRename, Name: "log.*"}, -1)
+			do(b)
+			if !pb.Dead() || len(notes(d)) > 0 {
+				t.Fatalf("%s: killed: %v, noted: %q", what, pb.Dead(), notes(d))
+			}
+			d.ClearRules()
+			if prune {
+				putFile(t, d, allLookedAt, []byte{})
+				_, err := a.Prune(ctx, false)
+				want(t, "prune", err, nil)
+			} else {
+				say(t, a, "other", nil, "more")
+				want(t, "checkpoint", a.checkpoints.checkpoint(true), nil)
+			}
+			if err := errors.Join(wantErased(d, "secret 1"), wantSound(a, "other")); err != nil {
+				t.Errorf("%s, prune %v: %v", what, prune, err)
+			}
+		}
+	}
+}

@@ -37,7 +37,7 @@ func (s *Store) Prune(ctx context.Context, scrub bool) (hansard.Pruned, error) {
 	if err := errors.Join(s.writable(), ctx.Err()); err != nil {
 		return hansard.Pruned{}, err
 	}
-	done, err := s.checkpoints.pruneSessions(ctx)
+	done, err := s.checkpoints.pruneSessions(ctx, true)
 	if err == nil {
 		done.Attachments, err = s.attachments.prune(ctx)
 	}
@@ -56,24 +56,25 @@ func (s *Store) Prune(ctx context.Context, scrub bool) (hansard.Pruned, error) {
 	return done, nil
 }
 
-// pruneSessions erases every deleted session that has content left.
-func (ck *checkpoints) pruneSessions(ctx context.Context) (done hansard.Pruned, err error) {
+// pruneSessions erases every deleted session that has content left, and, with redacted,
+// finishes every redaction, noted or not.
+func (ck *checkpoints) pruneSessions(ctx context.Context, redacted bool) (done hansard.Pruned, err error) {
 	// Urgent: it must not be left to another process, which may be stopped.
 	if err := ck.freeRing(true); err != nil {
 		return done, err
 	}
 	er := ck.eraser
-	er.mu.Lock()
-	defer er.mu.Unlock()
-	noted, _, err := er.noted()
+	noted, complete, err := er.noted()
 	if err != nil {
 		return done, err
 	}
-	due, unread, err := er.due(ctx.Done())
+	due, unread, err := er.due(ctx.Done(), redacted || !complete)
 	if err != nil {
 		return done, err
 	}
 	er.noteErasing(unread) // for later
+	er.mu.Lock()           // not before: a redaction does not wait while all logs are read
+	defer er.mu.Unlock()
 	all, err := er.erase(append(noted, due...), ctx.Done())
 	for _, one := range all {
 		if one.Bytes > 0 || len(one.Files) > 0 { // else it was done already
@@ -134,7 +135,7 @@ func (ck *checkpoints) freshRing(ctx context.Context) (old vfs.File, err error) 
 		}
 		// A session was deleted just now. Its content precedes its tombstone in the ring:
 		// when that is freed, so is all of it.
-		if _, err := ck.pruneSessions(ctx); err != nil {
+		if _, err := ck.pruneSessions(ctx, false); err != nil {
 			return nil, err
 		}
 	}
