@@ -297,6 +297,37 @@ func TestDisturbed(t *testing.T) {
 	}
 }
 
+// TestLostLog: a session whose log was removed from outside is listed by the process that knows
+// that it had lines, at each list, also if another process, which does not, lists in between.
+func TestLostLog(t *testing.T) {
+	dir := t.TempDir()
+	w := open(t, dir, with(filestore.Options{}))
+	for i := range 5 {
+		if _, err := w.Create(t.Context(), hansard.SessionID(fmt.Sprint("s", i)), hansard.Meta{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	list(t, w, hansard.Query{})
+	if err := os.Remove(filepath.Join(dir, "sessions", "s2.jsonl")); err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		list(t, open(t, dir, with(filestore.Options{ReadOnly: true})), hansard.Query{})
+		damaged := 0
+		for info, err := range w.List(t.Context(), hansard.Query{}) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if info.Damage != nil {
+				damaged++
+			}
+		}
+		if n, err := w.Count(t.Context(), hansard.Query{}); err != nil || n != 5 || damaged != 1 {
+			t.Errorf("%d are counted, %v, and %d damaged", n, err, damaged)
+		}
+	}
+}
+
 // TestWithout: where there can be no catalog, lists are made without.
 func TestWithout(t *testing.T) {
 	for name, prevent := range map[string]func(t *testing.T, dir string) filestore.Options{

@@ -105,6 +105,9 @@ type catalogTable struct {
 	// wrote is the last written version of each row that is checked at every list: if it
 	// is unchanged there is nothing to write.
 	wrote map[string]string
+	// lost are the logs that were missing when the directory was as in lostIn (lostLogs).
+	lost   []string
+	lostIn vfs.DirStamp
 }
 
 // tableTries is how often a list starts over because another process updated the catalog.
@@ -264,7 +267,7 @@ func (ls *lister) bringUp(ctx context.Context, t Catalog) (rev int64, err error)
 	looked := known && inCustody && ls.sameLogs(&was, dir, generation)
 	names, now, followed := ls.followRing(&was)
 	now.Generation, now.Dir, now.Looked, now.Settled = generation, was.Dir, was.Looked, was.Settled
-	forced, err := ls.lookedAtEachTime(state.Bad)
+	forced, err := ls.lookedAtEachTime(state.Bad, dir)
 	if err != nil {
 		return 0, err
 	}
@@ -332,7 +335,7 @@ func (ls *lister) sameLogs(was *tableMark, now vfs.DirStamp, generation uint64) 
 }
 
 // lookedAtEachTime are the logs that are described anew for every list.
-func (ls *lister) lookedAtEachTime(bad []CatalogRow) (map[string]bool, error) {
+func (ls *lister) lookedAtEachTime(bad []CatalogRow, dir vfs.DirStamp) (map[string]bool, error) {
 	forced, err := ls.asides.allAsides()
 	if err != nil {
 		return nil, ls.explain(err)
@@ -349,10 +352,28 @@ func (ls *lister) lookedAtEachTime(bad []CatalogRow) (map[string]bool, error) {
 	for i := range bad {
 		forced[bad[i].Name] = true
 	}
-	for _, name := range ls.checks.checked.damaged() {
+	for _, name := range append(ls.lostLogs(dir), ls.checks.checked.damaged()...) {
 		forced[name] = true
 	}
 	return forced, nil
+}
+
+// lostLogs are the logs that this process knows had lines, and that are missing. Other
+// processes may not know that, so it is no matter of the table. Logs are looked for only
+// if the directory may have changed since the last time. The caller holds table.mu.
+func (ls *lister) lostLogs(dir vfs.DirStamp) []string {
+	c := &ls.table
+	if dir != c.lostIn || dir == (vfs.DirStamp{}) {
+		at := ls.cfg.now().UnixNano()
+		c.lost = ls.reader.dirty.had(func(name string) bool {
+			_, _, err := ls.fs.Inode(sessionlog.Path(name))
+			return !errors.Is(err, fs.ErrNotExist)
+		})
+		if c.lostIn = (vfs.DirStamp{}); at > max(dir.Mod, dir.Change)+int64(settleTime) {
+			c.lostIn = dir
+		}
+	}
+	return slices.Clone(c.lost)
 }
 
 // followRing tells which sessions the journal has entries for since a mark, and where the
@@ -411,7 +432,7 @@ func (ls *lister) ringEnd(r *journal.Ring, slots [2]journal.Slot, best int) (app
 
 // describeRow describes a log for the catalog, as it is now. Not there: there is no log,
 // and nothing of the session anywhere else. aside: a session without a log may have lines
-// that were set aside.
+// that were set aside, or is known to have had a log.
 func (ls *lister) describeRow(ctx context.Context, name string, aside bool) (row CatalogRow, there bool, err error) {
 	id, ok := sessionlog.DecodeName(name)
 	if !ok {

@@ -62,6 +62,19 @@ func (l *dirtyLogs) get(name string) dirtyLog {
 	return dirtyLog{}
 }
 
+// had are the logs that had lines according to the ring, and that hasLog does not find, in
+// order. Some may have been freed since, or never had a log again: describe finds out.
+func (l *dirtyLogs) had(hasLog func(name string) bool) (lost []string) {
+	l.mu.Lock()
+	for name, d := range l.m {
+		if d.logEnd > 0 {
+			lost = append(lost, name)
+		}
+	}
+	l.mu.Unlock() // hasLog may wait for a disk
+	return sorted(slices.DeleteFunc(lost, hasLog))
+}
+
 // change updates the record of a log, or creates it. The caller holds write.lock.
 func (l *dirtyLogs) change(name string, fn func(*dirtyLog)) {
 	l.mu.Lock()

@@ -59,7 +59,7 @@ func (s *Store) Origins(ctx context.Context, after hansard.SessionID) iter.Seq2[
 }
 
 // allIDs are the sessions that have a log, or will have one when recovery is over, or
-// have lost it and have lines set aside, sorted. It reads the directories, not the
+// have lost it, sorted. It reads the directories, not the
 // catalog: a copy must not miss any.
 func (rd *reader) allIDs(ctx context.Context) (ids []hansard.SessionID, err error) {
 	if err := rd.readable(ctx, "any"); err != nil {
@@ -95,7 +95,8 @@ func (rd *reader) allIDs(ctx context.Context) (ids []hansard.SessionID, err erro
 	if err != nil {
 		return nil, rd.explain(err)
 	}
-	for _, name := range behind.onlyInJournal(func(name string) bool { return hasLog[name] }) {
+	has := func(name string) bool { return hasLog[name] }
+	for _, name := range append(behind.onlyInJournal(has), rd.dirty.had(has)...) {
 		without[name] = true
 	}
 	for name := range without {

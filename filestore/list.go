@@ -279,7 +279,8 @@ func (ls *lister) refreshCatalog(ctx context.Context) ([]hansard.Info, error) {
 		c.keep(fresh)
 		return nil, err
 	}
-	for _, name := range behind.onlyInJournal(func(name string) bool { _, ok := fresh[name]; return ok }) {
+	hasLog := func(name string) bool { _, ok := fresh[name]; return ok }
+	for _, name := range append(behind.onlyInJournal(hasLog), ls.reader.dirty.had(hasLog)...) {
 		aside[name] = true
 	}
 	missing, err := ls.withoutLog(ctx, aside)
@@ -340,7 +341,7 @@ func (ls *lister) scan(ctx context.Context, entries []vfs.Entry, behind *backlog
 }
 
 // withoutLog describes sessions whose log is missing: some of their lines were set aside,
-// or they are only in the journal so far.
+// they are only in the journal so far, or the log was removed from outside.
 func (ls *lister) withoutLog(ctx context.Context, names map[string]bool) (infos []hansard.Info, err error) {
 	for name := range names {
 		id, ok := sessionlog.DecodeName(name)
@@ -349,7 +350,7 @@ func (ls *lister) withoutLog(ctx context.Context, names map[string]bool) (infos 
 		}
 		info, err := ls.reader.describe(ctx, id)
 		switch {
-		case errors.Is(err, hansard.ErrDeleted):
+		case errors.Is(err, hansard.ErrDeleted), errors.Is(err, hansard.ErrNotFound):
 			continue
 		case ls.isOver(ctx, err):
 			return nil, err

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"testing"
 
@@ -317,5 +318,42 @@ func TestCopyReportsLostLogs(t *testing.T) {
 	}
 	if !slices.Equal(copied, []hansard.SessionID{"a", "s", "z"}) {
 		t.Errorf("copied %v", copied)
+	}
+}
+
+// TestLostLogIsListed: a session whose log was removed from outside is in lists and among the
+// origins as soon as it is damaged, before a checkpoint sets its lines aside. One whose log was
+// removed after that had freed them is not there.
+func TestLostLogIsListed(t *testing.T) {
+	ctx := context.Background()
+	d := vfs.NewDisk(1)
+	s := openSim(t, d.Process("a"), 1)
+	say(t, s, "gone", nil, "one")
+	want(t, "checkpoint", s.checkpoints.checkpoint(true), nil)
+	for _, id := range []hansard.SessionID{"a", "s"} {
+		say(t, s, id, nil, "one")
+	}
+	putFile(t, d, sessionlog.Path("s"), nil)
+	putFile(t, d, sessionlog.Path("gone"), nil)
+	for _, when := range []string{"at once", "again", "set aside"} {
+		listed := map[hansard.SessionID]bool{}
+		for info, err := range s.List(ctx, hansard.Query{}) {
+			want(t, "list", err, nil)
+			listed[info.ID] = info.Damage != nil
+		}
+		if want := map[hansard.SessionID]bool{"a": false, "s": true}; !maps.Equal(listed, want) {
+			t.Errorf("%s: listed as damaged: %v", when, listed)
+		}
+		var origins []hansard.SessionID
+		for o, err := range s.Origins(ctx, "") {
+			want(t, "origins", err, nil)
+			origins = append(origins, o.ID)
+		}
+		if !slices.Equal(origins, []hansard.SessionID{"a", "s"}) {
+			t.Errorf("%s: origins %v", when, origins)
+		}
+		if when == "again" {
+			want(t, "checkpoint", s.checkpoints.checkpoint(true), nil)
+		}
 	}
 }
