@@ -744,3 +744,37 @@ func TestUnnotedKilled(t *testing.T) {
 		}
 	}
 }
+
+// TestUnnotedReadsLittle: while notes can't be made, a checkpoint does not read all of every log.
+func TestUnnotedReadsLittle(t *testing.T) {
+	ctx := context.Background()
+	d := vfs.NewDisk(1)
+	a := openSim(t, d.Process("a"), 1)
+	want(t, "prepare", tell(a), nil)
+	for range 50 {
+		say(t, a, "long", nil, "%s", strings.Repeat("x", 10_000))
+	}
+	want(t, "checkpoint", a.checkpoints.checkpoint(true), nil)
+	d.Inject(vfs.Match{Kind: vfs.OpOpen, Name: erasingDir + "/*"}, vfs.Fault{Err: syscall.ENOSPC, Always: true})
+	d.Inject(vfs.Match{Kind: vfs.OpWrite, Name: "log.*"}, vfs.Fault{Err: syscall.ENOSPC, Always: true})
+	want(t, "delete", a.Delete(ctx, "s", ""), nil)
+	read := 0
+	d.OnOp(func(op vfs.Op) {
+		if op.Kind == vfs.OpRead && op.Name == sessionlog.Path("long") {
+			read += op.Len
+		}
+	})
+	for range 3 {
+		say(t, a, "other", nil, "more")
+		want(t, "checkpoint", a.checkpoints.checkpoint(true), nil)
+	}
+	if read > 300_000 {
+		t.Errorf("%d bytes of a log were read", read)
+	}
+	d.ClearRules()
+	say(t, a, "other", nil, "more")
+	want(t, "checkpoint", a.checkpoints.checkpoint(true), nil)
+	if err := wantErased(d, "secret 1"); err != nil {
+		t.Error(err)
+	}
+}
