@@ -7,6 +7,7 @@ import (
 	"reflect"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"hansard"
 	"hansard/engine"
@@ -67,6 +68,21 @@ func (s *Store) unreserve(appends bool) {
 	if appends {
 		<-s.mayWait
 	}
+}
+
+// reserved gives f a connection for writes that are neither appends nor decisions, and that
+// wait, too, where a row is locked or no commit is answered.
+func (s *Store) reserved(ctx context.Context, f func(conn *pgxpool.Conn) error) error {
+	if err := s.reserve(ctx, false); err != nil {
+		return err
+	}
+	defer s.unreserve(false)
+	conn, err := s.pool.Acquire(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Release()
+	return f(conn)
 }
 
 // sendAlone stores a combined group by a statement of its own.

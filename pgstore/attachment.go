@@ -8,6 +8,7 @@ import (
 	"iter"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"hansard"
 	"hansard/engine"
@@ -250,20 +251,17 @@ func (s *Store) exec(ctx context.Context, id hansard.SessionID, sql string, args
 	}
 	defer s.work.Done()
 	err = s.look(ctx, func(ctx context.Context) error {
-		conn, err := s.pool.Acquire(ctx)
-		if err != nil {
+		return s.reserved(ctx, func(conn *pgxpool.Conn) error {
+			tag, err := conn.Exec(ctx, sql, append([]any{string(id)}, args...)...)
+			_ = doubt(conn.Conn().PgConn()) // ignored: the commit that makes it an attachment waits for all earlier ones
+			if code(err) == uniqueViolation {
+				n = 1 // an earlier try has stored it: nobody else uses this name
+				return nil
+			}
+			leaveStandby(conn.Conn(), err)
+			n = tag.RowsAffected()
 			return err
-		}
-		defer conn.Release()
-		tag, err := conn.Exec(ctx, sql, append([]any{string(id)}, args...)...)
-		_ = doubt(conn.Conn().PgConn()) // ignored: the commit that makes it an attachment waits for all earlier ones
-		if code(err) == uniqueViolation {
-			n = 1 // an earlier try has stored it: nobody else uses this name
-			return nil
-		}
-		leaveStandby(conn.Conn(), err)
-		n = tag.RowsAffected()
-		return err
+		})
 	})
 	return n, err
 }

@@ -1,6 +1,10 @@
 package pgstore
 
-import "context"
+import (
+	"context"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+)
 
 // putProbe commits a change of one row, always the same: the ticket of a claim on a session
 // that can't exist.
@@ -15,14 +19,11 @@ func (s *Store) Probe(ctx context.Context) error {
 	}
 	defer s.work.Done()
 	return s.look(ctx, func(ctx context.Context) error {
-		conn, err := s.pool.Acquire(ctx)
-		if err != nil {
-			return err
-		}
-		defer conn.Release()
-		if _, err := conn.Exec(ctx, putProbe, !s.asked("synchronous_commit")); err != nil {
-			return err
-		}
-		return doubt(conn.Conn().PgConn())
+		return s.reserved(ctx, func(conn *pgxpool.Conn) error {
+			if _, err := conn.Exec(ctx, putProbe, !s.asked("synchronous_commit")); err != nil {
+				return err
+			}
+			return doubt(conn.Conn().PgConn())
+		})
 	})
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"hansard"
 	"hansard/engine/terms"
@@ -412,11 +413,13 @@ func (s *Store) fillSession(ctx context.Context, id string) error {
 	for {
 		var more bool
 		err := s.look(ctx, func(ctx context.Context) (err error) {
-			if _, err := s.pool.Exec(ctx, beginWords, id); err != nil {
+			return s.reserved(ctx, func(conn *pgxpool.Conn) error {
+				if _, err := conn.Exec(ctx, beginWords, id); err != nil {
+					return err
+				}
+				more, err = s.fillSome(ctx, conn, id)
 				return err
-			}
-			more, err = s.fillSome(ctx, id)
-			return err
+			})
 		})
 		if err != nil || !more {
 			return err
@@ -425,8 +428,8 @@ func (s *Store) fillSession(ctx context.Context, id string) error {
 }
 
 // fillSome is one transaction of fillSession.
-func (s *Store) fillSome(ctx context.Context, id string) (more bool, err error) {
-	err = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
+func (s *Store) fillSome(ctx context.Context, conn *pgxpool.Conn, id string) (more bool, err error) {
+	err = pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
 		var last int64
 		if err := tx.QueryRow(ctx, lockWords, id).Scan(&last); err != nil {
 			if errors.Is(err, pgx.ErrNoRows) {

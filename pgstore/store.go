@@ -70,9 +70,10 @@ type Store struct {
 	// mayWait is a semaphore: it bounds the appends under way that wait if another transaction
 	// has locked their row, so that some connections are left for other calls.
 	mayWait chan struct{}
-	// mayLock bounds all writes that wait for such a row: those appends, and calls about turns
-	// and others that are decided with the row locked. mayCommit bounds the commits that wait
-	// for no row. Together they leave a connection for reads, even if no commit is answered.
+	// mayLock bounds all writes that wait for such a row: those appends, calls about turns and
+	// others that are decided with the row locked, uploads, and the words that searches add.
+	// mayCommit bounds the commits that wait for no row. Together they leave a connection for
+	// reads, even if no commit is answered.
 	mayLock, mayCommit chan struct{}
 
 	mu      sync.Mutex // guards below
