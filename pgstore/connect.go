@@ -39,6 +39,9 @@ func config(url string) (*pgxpool.Config, *dialer, error) {
 	if cfg.ConnConfig.ConnectTimeout == 0 {
 		cfg.ConnConfig.ConnectTimeout = connectPatience
 	}
+	for name, value := range formats {
+		cfg.ConnConfig.RuntimeParams[name] = value
+	}
 	d, err := newDialer(cfg.ConnConfig)
 	if err != nil {
 		return nil, nil, err
@@ -48,6 +51,11 @@ func config(url string) (*pgxpool.Config, *dialer, error) {
 	cfg.AfterConnect = settle
 	return cfg, d, nil
 }
+
+// formats are how texts and times are exchanged. Go has texts in UTF-8: were they announced as
+// something else, because the database or the role has another default, the server would convert
+// what it has to store byte for byte. Poolers know these settings, and keep them for each client.
+var formats = map[string]string{"client_encoding": "UTF8", "datestyle": "ISO"}
 
 // ownSettings are the settings every connection of ours needs, whatever the defaults of
 // the database or the role are. Settings given in the URL are kept, except the isolation
