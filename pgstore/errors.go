@@ -1,6 +1,7 @@
 package pgstore
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -108,7 +109,8 @@ func isDown(err error) bool {
 		case pg.Code == "":
 			return true // from a proxy in between, which does not say what became of the statement
 		}
-		return pg.Severity == "FATAL" || pg.Severity == "PANIC"
+		severity := cmp.Or(pg.SeverityUnlocalized, pg.Severity) // the latter is in the server's language
+		return severity == "FATAL" || severity == "PANIC"
 	}
 	var connect *pgconn.ConnectError
 	var network net.Error

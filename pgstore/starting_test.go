@@ -39,6 +39,13 @@ func TestErrorWithoutCode(t *testing.T) {
 	}
 }
 
+// TestFatalInOtherLanguages: a server may say in its own language that it ends a connection.
+func TestFatalInOtherLanguages(t *testing.T) {
+	if err := (&pgconn.PgError{Severity: "ВАЖНО", SeverityUnlocalized: "FATAL", Code: "25P03"}); !isDown(err) {
+		t.Error("the end of a connection is taken for the refusal of a statement")
+	}
+}
+
 // TestOpenStarting: Open waits for a database that is starting or temporarily out of connections,
 // but not for ever.
 func TestOpenStarting(t *testing.T) {
