@@ -133,6 +133,7 @@ func (c *claim) mustWait(l *locked) (from hansard.Grant, why string, wait bool) 
 		return from, why, true
 	case c.ticket != "" && l.ahead:
 		c.safe = hansard.Forever
+		c.seen = turnState{newest: "another claim's"} // which may be withdrawn while the turn stays as it is
 		return from, why, true
 	}
 	return from, why, false

@@ -139,3 +139,30 @@ func TestWaitersSeeEveryGrant(t *testing.T) {
 		t.Error(o.err)
 	}
 }
+
+// TestGivenUp: a claim that finds the turn free, and another process's claim before it, asks again
+// when that one gives up, whatever made it do so.
+func TestGivenUp(t *testing.T) {
+	s := newBlocking(t, "")
+	other, err := Open(t.Context(), s.server.URL(schemaIn(t, s)), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	other.askAgain = hansard.Forever
+	s.exec("INSERT INTO hansard_waiting (id, ticket, since, seen) VALUES ('s', 'older', clock_timestamp() - interval '1 hour', clock_timestamp() + interval '1 hour')")
+	granted := later(func() (hansard.Turn, error) {
+		return other.Acquire(t.Context(), "s", hansard.Claim{Wait: hansard.Forever, TTL: time.Hour})
+	})
+	until(t, "it waits, and listens", func() bool {
+		other.hub.mu.Lock()
+		defer other.hub.mu.Unlock()
+		return s.tickets() == 2 && other.hub.listening && other.hub.watches["s"] != nil && len(other.hub.dirty) == 0
+	})
+	older := &claim{id: "s", first: make(chan struct{}), ticket: "older", listed: true}
+	s.enqueue(older)
+	s.dequeue(older)
+	if o := soon(t, "the waiter's turn", granted); o.err != nil {
+		t.Error(o.err)
+	}
+}
