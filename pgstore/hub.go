@@ -33,7 +33,8 @@ type hub struct {
 type watch struct {
 	waiters int
 	joined  int           // how many have joined, in all
-	last    hansard.Seq   // known to be durable
+	last    hansard.Seq   // known to be durable,
+	lastTo  int           // to the first so many that joined: of a session that was there for those
 	turn    turnState     // when it was last looked at
 	created time.Time     // of the session that was looked at
 	looks   int           // which look that was, of all looks
@@ -79,7 +80,7 @@ func (s *Store) Wait(ctx context.Context, id hansard.SessionID, after hansard.Se
 		switch {
 		case now.err != nil:
 			return now.err
-		case now.last > after:
+		case w.knows(&now, after):
 			return nil
 		}
 		select {
@@ -139,6 +140,12 @@ func (j *waiter) state() watch {
 	return *j.w
 }
 
+// knows tells whether the session has an event past a seq. What was found before this waiter
+// joined does not count: since then the id may have been used again.
+func (j *waiter) knows(now *watch, after hansard.Seq) bool {
+	return now.last > after && j.place <= now.lastTo
+}
+
 // markDirtyLocked has a session looked at.
 func (h *hub) markDirtyLocked(id hansard.SessionID) {
 	h.dirty[id] = true
@@ -176,7 +183,7 @@ func (h *hub) granted(id hansard.SessionID, last hansard.Seq) {
 func (h *hub) changedLocked(id hansard.SessionID, last hansard.Seq) {
 	h.say.Do(func() { h.s.background(h.telling) })
 	if w := h.watches[id]; w != nil && last > w.last {
-		w.last = last
+		w.last, w.lastTo = last, w.joined
 		w.wake()
 	} else if w != nil && last == 0 {
 		h.markDirtyLocked(id)
@@ -311,7 +318,7 @@ func (h *hub) endLook(looks map[hansard.SessionID]*look) {
 			continue
 		}
 		w.created, w.known = l.head.created, l.joined
-		w.last, w.turn = max(w.last, l.head.last), l.turn
+		w.last, w.lastTo, w.turn = max(w.last, l.head.last), max(w.lastTo, l.joined), l.turn
 		w.looks = h.looks
 		w.wake()
 	}

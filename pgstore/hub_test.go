@@ -329,3 +329,43 @@ func TestWaitForNew(t *testing.T) {
 		t.Errorf("who waits for the session that was made: %v", o.err)
 	}
 }
+
+// TestWaitNotForOld: what the deleted session of an id had is no answer to who waits for the one
+// that has the id now, although others still wait for the deleted one.
+func TestWaitNotForOld(t *testing.T) {
+	s := newBlocking(t, "")
+	s.hub.watch.Do(func() {}) // it looks when the test says so
+	wait := func(after hansard.Seq) <-chan outcome[struct{}] {
+		return later(func() (struct{}, error) { return struct{}{}, s.Wait(t.Context(), "s", after) })
+	}
+	one := []hansard.Event{{Data: []byte("1")}}
+	if _, err := s.Append(t.Context(), "s", hansard.Batch{Events: slices.Repeat(one, 3)}); err != nil {
+		t.Fatal(err)
+	}
+	before := wait(3)
+	s.waiters("s", 1)
+	s.looks("s")
+	if err := s.Delete(t.Context(), "s", ""); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Create(t.Context(), "s", hansard.Meta{Reuse: true}); err != nil {
+		t.Fatal(err)
+	}
+	w := s.hub.join("s")
+	defer w.leave()
+	if now := w.state(); w.knows(&now, 0) {
+		t.Error("a session without an event is said to have one")
+	}
+	s.looks("s")
+	if o := soon(t, "who waited for the deleted session", before); !errors.Is(o.err, hansard.ErrDeleted) {
+		t.Errorf("who waited for the deleted session: %v", o.err)
+	}
+	after := wait(0)
+	s.waiters("s", 1)
+	if _, err := s.Append(t.Context(), "s", hansard.Batch{Events: one}); err != nil {
+		t.Fatal(err)
+	}
+	if o := s.looksUntil("s", after); o.err != nil {
+		t.Errorf("who waits for the new session: %v", o.err)
+	}
+}
