@@ -210,9 +210,9 @@ func (u *upload) finish(a hansard.Attachment) (kept bool, err error) {
 		return false, err
 	}
 	defer u.s.work.Done()
-	gone := false
+	becomes, gone := false, false // not kept itself: a caller that leaves returns while the decision may still be made
 	err = u.s.write(u.ctx, &job{id: u.id, digests: []string{a.Digest}, upload: u.name, decide: func(l *locked) (*change, error) {
-		kept, gone = false, false
+		becomes, gone = false, false
 		if err := l.head.find(u.id); err != nil {
 			return nil, err
 		}
@@ -222,7 +222,7 @@ func (u *upload) finish(a hansard.Attachment) (kept bool, err error) {
 		if gone = l.uploaded != a.Size; gone {
 			return nil, nil
 		}
-		kept = true
+		becomes = true
 		return &change{more: func(b *pgx.Batch) { b.Queue(finishUpload, string(u.id), u.name, a.Digest, l.now) }}, nil
 	}}, nothing)
 	switch {
@@ -231,7 +231,7 @@ func (u *upload) finish(a hansard.Attachment) (kept bool, err error) {
 	case gone:
 		return false, u.lost()
 	}
-	return kept, nil
+	return becomes, nil
 }
 
 // drop removes the upload, unless it has become an attachment after all.
