@@ -93,6 +93,11 @@ func migrate(ctx context.Context, pool *pgxpool.Pool) (m Migration, err error) {
 
 func migrateOnce(ctx context.Context, pool *pgxpool.Pool) (m Migration, err error) {
 	err = pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+		// Making an index of a large table takes longer than a role may be given for a statement,
+		// and so does waiting for another process that makes it.
+		if _, err := tx.Exec(ctx, "SELECT set_config(name, '0', true) FROM unnest(ARRAY['statement_timeout', 'lock_timeout']) AS name"); err != nil {
+			return err
+		}
 		if _, err := tx.Exec(ctx, "SELECT pg_advisory_xact_lock($1)", int64(migrationLock)); err != nil {
 			return err
 		}

@@ -186,3 +186,18 @@ func TestUpgradeBesideDump(t *testing.T) {
 		t.Errorf("%+v, %v", got.value, got.err)
 	}
 }
+
+// TestUpgradeLimited: a step may take longer than the role's other statements are given.
+func TestUpgradeLimited(t *testing.T) {
+	server := pgtest.Shared(t)
+	address := server.Schema(t)
+	s, err := Open(t.Context(), address, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Close()
+	withSteps(t, "SELECT pg_sleep(2)")
+	if m, err := Migrate(t.Context(), address+"&statement_timeout=1s"); err != nil || m.From == m.To {
+		t.Errorf("%+v, %v", m, err)
+	}
+}
