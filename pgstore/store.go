@@ -117,7 +117,8 @@ func Open(ctx context.Context, url string, o *Options) (*Store, error) {
 	if s.pool, err = pgxpool.NewWithConfig(ctx, cfg); err != nil {
 		return nil, fmt.Errorf("postgres: %w", err)
 	}
-	commits := max(1, cfg.MaxConns/4)
+	// With fewer for commits, many writers far from the database wait longer for each other.
+	commits := max(1, 3*cfg.MaxConns/8)
 	s.mayCommit, s.mayLock = make(chan struct{}, commits), make(chan struct{}, max(1, cfg.MaxConns-commits-1))
 	s.mayWait = make(chan struct{}, max(1, cfg.MaxConns/2))
 	watching, stop := context.WithCancel(context.Background())
