@@ -44,6 +44,35 @@ func cloneBlocks(dst, src uintptr, n int64) (int64, error) {
 	}
 }
 
+// exchange is the first part of [Replace]: two files change places, and the one that was
+// replaced is removed. Not done: there is none at newname, or this file system can't.
+func (o *OS) exchange(oldname, newname string) (done bool, err error) {
+	if _, k, err := o.look("rename", newname); err != nil || k != kindRegular {
+		return false, nil
+	}
+	err = o.withTwo("rename", oldname, newname, func(lo, ln string) error {
+		from, err := o.root.Open(filepath.Dir(lo))
+		if err != nil {
+			return err
+		}
+		defer from.Close()
+		to, err := o.root.Open(filepath.Dir(ln))
+		if err != nil {
+			return err
+		}
+		defer to.Close()
+		return withFD(from, func(from uintptr) error {
+			return withFD(to, func(to uintptr) error {
+				return unix.Renameat2(int(from), filepath.Base(lo), int(to), filepath.Base(ln), unix.RENAME_EXCHANGE)
+			})
+		})
+	})
+	if err != nil {
+		return false, nil // the plain rename works, or knows why not
+	}
+	return true, o.Remove(oldname)
+}
+
 // statxMask leaves out the times on purpose: once they have been read, the next write must
 // give the inode new ones, and the sync after it has to write the inode as well (85 µs,
 // measured on ext4).

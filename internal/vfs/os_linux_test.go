@@ -127,3 +127,83 @@ func copyProgram(to string) error {
 	}
 	return f.Close()
 }
+
+// TestReplace: a file takes the place of another, with nothing left of that one; without
+// exchanging the two if there is nothing to exchange with, or the file system can't; and what
+// is no file is left alone.
+func TestReplace(t *testing.T) {
+	fsys, err := OpenDir(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer fsys.Close()
+	write := func(t *testing.T, name string) {
+		t.Helper()
+		f, err := fsys.Open(name, Create)
+		if err == nil {
+			_, err = f.WriteAt([]byte(name), 0)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.Close()
+	}
+	read := func(t *testing.T, name string) string {
+		t.Helper()
+		f, err := fsys.Open(name, ReadOnly)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		b := [16]byte{}
+		n, err := f.ReadAt(b[:], 0)
+		if err != io.EOF {
+			t.Fatal(err)
+		}
+		return string(b[:n])
+	}
+	if err := fsys.Mkdir("runs"); err != nil {
+		t.Fatal(err)
+	}
+	for name, as := range map[string]FS{"exchanged": fsys, "renamed": struct{ FS }{fsys}} {
+		t.Run(name, func(t *testing.T) {
+			for _, there := range []bool{false, true} {
+				write(t, "new")
+				if err := Replace(as, "new", "runs/0"); err != nil {
+					t.Fatal(err)
+				}
+				if got := read(t, "runs/0"); got != "new" {
+					t.Errorf("there was one: %v: %q is there now", there, got)
+				}
+				if _, _, err := fsys.Inode("new"); !os.IsNotExist(err) {
+					t.Errorf("there was one: %v: the first name is still there: %v", there, err)
+				}
+			}
+			write(t, "new")
+			if err := fsys.Mkdir("runs/dir"); err != nil {
+				t.Fatal(err)
+			}
+			if err := Replace(as, "new", "runs/dir"); err == nil {
+				t.Error("a directory was replaced")
+			}
+			if err := Replace(as, "missing", "runs/0"); !os.IsNotExist(err) {
+				t.Errorf("replaced by nothing: %v", err)
+			}
+			if got := read(t, "new") + read(t, "runs/0"); got != "newnew" {
+				t.Errorf("%q is left", got)
+			}
+			if err := fsys.Remove("runs/0"); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+	write(t, "a")
+	write(t, "b")
+	if done, err := fsys.exchange("a", "b"); err != nil {
+		t.Error(err)
+	} else if !done {
+		t.Log("this file system can't exchange two files: both ways were the same")
+	} else if got := read(t, "b"); got != "a" {
+		t.Errorf("exchanged: %q", got)
+	}
+}

@@ -40,6 +40,23 @@ type FS interface {
 	Free() (uint64, error)
 }
 
+// Replace puts a file in the place of another, like Rename, for content that need not be
+// durable. A process that dies in the middle may leave the one that was replaced under the
+// first name.
+//
+// It is for ext4: a rename that replaces a file writes the new content to the disk at once, in
+// case the caller forgot to sync it, and takes the time that needs.
+func Replace(fsys FS, oldname, newname string) error {
+	if e, ok := fsys.(interface {
+		exchange(oldname, newname string) (bool, error)
+	}); ok {
+		if done, err := e.exchange(oldname, newname); done || err != nil {
+			return err
+		}
+	}
+	return fsys.Rename(oldname, newname)
+}
+
 // Flag says how to open a file.
 type Flag int
 

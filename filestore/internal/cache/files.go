@@ -43,7 +43,11 @@ func Write(fsys vfs.FS, number uint64, name string, durable bool, fill func(vfs.
 	}
 	err = errors.Join(err, f.Close())
 	if err == nil {
-		err = fsys.Rename(tmp, name)
+		if durable {
+			err = fsys.Rename(tmp, name)
+		} else {
+			err = vfs.Replace(fsys, tmp, name)
+		}
 	}
 	if err != nil {
 		_ = fsys.Remove(tmp)
