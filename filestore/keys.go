@@ -75,6 +75,10 @@ type keyIndex struct {
 	crc   uint32      // of that line
 	tail  *tailNames  // nil: nothing is indexed
 	runs  []*runs.Run // for the log up to where they end; replaced, never changed
+	// filter has the names of the tail, and of the runs from an offset on. looks counts the
+	// names that were looked up in runs that it does not have.
+	filter nameFilter
+	looks  int
 	// patience is how far the log has to grow before a run is written again, after that
 	// failed.
 	patience int64
@@ -124,7 +128,7 @@ func (k *keyIndexes) weigh(name string, x *keyIndex) {
 
 // weight is about how many bytes an index takes in memory. The caller holds mu.
 func (k *keyIndex) weight() int64 {
-	w := 512 + k.tail.weight()
+	w := 512 + k.tail.weight() + k.filter.bits.Weight()
 	for _, r := range k.runs {
 		w += r.Weight()
 	}
@@ -208,19 +212,25 @@ func (kr *keyring) absent(name string, names []sought) (p *preparedNames, ok, du
 	if !ok {
 		return nil, false, false
 	}
-	var room [32]uint64
+	var room, more [32]uint64
 	k.mu.Lock()
-	due = k.due(kr.process, 1, math.MaxInt64)
-	if k.tail == nil || due && (kr.cfg.inline || k.overdue(kr.process)) || k.tail.hasAny(hashesOf(names, room[:0])) {
+	due = k.due(kr.process, 1, math.MaxInt64) || k.wantsFilter()
+	if k.tail == nil || due && (kr.cfg.inline || k.overdue(kr.process)) {
 		k.mu.Unlock()
 		return nil, false, due
 	}
-	p, rs, uid := &preparedNames{index: k, round: k.round, upTo: k.upTo}, k.runs, k.uid
+	maybe := k.filter.bits.Keep(hashesOf(names, room[:0]))
+	if k.tail.hasAny(maybe) {
+		k.mu.Unlock()
+		return nil, false, due
+	}
+	p, rs, uid, from := &preparedNames{index: k, round: k.round, upTo: k.upTo}, k.runs, k.uid, k.filter.from
+	k.looked(len(names))
 	k.mu.Unlock()
 	for _, r := range rs {
-		left := r.Keep(hashesOf(names, room[:0]))
-		if len(left) == 0 {
-			continue
+		left := maybe
+		if r.From < from { // the filter does not have its names
+			left = hashesOf(names, more[:0])
 		}
 		slices.Sort(left)
 		if err := kr.runsOf(name, uid).Find(r, left, func(int, int64) { ok = false }); err != nil || !ok {
@@ -261,7 +271,7 @@ func (k *keyIndex) append(a *appended) (grown bool) {
 		return false
 	}
 	for _, p := range a.names {
-		k.tail.put(p)
+		k.put(p)
 	}
 	k.upTo, k.crc = a.upTo, a.crc
 	return k.weight() > k.weighed
@@ -328,10 +338,15 @@ func (k *keyIndex) lookUp(ch *checks, name string, f vfs.File, names []sought) (
 		return p, nil
 	}
 	p.round, p.upTo = k.round, k.upTo
-	tail := k.tail.linesOf(names, 0)
-	rs, x := k.runs, ch.runsOf(name, k.uid)
+	tail := k.linesOf(names, 0)
+	rs, x, from := k.runs, ch.runsOf(name, k.uid), k.filter.from
+	k.looked(len(names))
+	filtered := make([]bool, len(names)) // what the filter shows not to be there
+	for i := range names {
+		filtered[i] = !k.filter.bits.Has(names[i].hash)
+	}
 	k.mu.Unlock()
-	left := make([]sought, 0, len(names))
+	var left, maybe []sought
 	for i, n := range names {
 		seen, ok, err := seenIn(f, n, tail[i])
 		if err != nil {
@@ -339,14 +354,22 @@ func (k *keyIndex) lookUp(ch *checks, name string, f vfs.File, names []sought) (
 		}
 		if ok {
 			p.found(n.Name, seen)
-		} else {
-			left = append(left, n)
+			continue
+		}
+		if left = append(left, n); !filtered[i] {
+			maybe = append(maybe, n)
 		}
 	}
 	// In the order of their hashes: those in one page of a run are found with one read.
-	slices.SortFunc(left, func(a, b sought) int { return cmp.Compare(a.hash, b.hash) })
+	inOrder := func(a, b sought) int { return cmp.Compare(a.hash, b.hash) }
+	slices.SortFunc(left, inOrder)
+	slices.SortFunc(maybe, inOrder)
 	for _, r := range rs {
-		if err := p.lookInRun(x, r, f, left); err != nil {
+		some := maybe
+		if r.From < from { // the filter does not have its names
+			some = left
+		}
+		if err := p.lookInRun(x, r, f, some); err != nil {
 			return nil, err
 		}
 	}
@@ -479,7 +502,7 @@ func (k *keyIndex) addedSince(p *preparedNames, names []sought) (lines [][]int64
 	if k.upTo == p.upTo {
 		return nil, k.upTo, nil
 	}
-	return k.tail.linesOf(names, p.upTo), k.upTo, nil
+	return k.linesOf(names, p.upTo), k.upTo, nil
 }
 
 // covers tells whether the index has all of a log that this process knows the end of,
@@ -553,6 +576,7 @@ func (k *keyIndex) catchUp(ch *checks, name string, f vfs.File, save bool) error
 			from = math.MaxInt64 // all but the end of what follows the runs was in memory
 		}
 		if !k.isDue(ch.process, 1, from) {
+			k.refilter(ch.process, name)
 			return nil
 		}
 		// Others may have written runs: then there is less to write, or nothing.
@@ -607,7 +631,7 @@ func (k *keyIndex) load(ch *checks, name string, f vfs.File, again, use bool) er
 	if known, _ := runs.End(k.runs); !again || upTo < known {
 		k.round++
 		k.inode, k.uid, k.upTo, k.crc, k.patience = inode, uid, upTo, crc, 0
-		k.tail = newTailNames()
+		k.tail, k.filter, k.looks = &tailNames{}, newNameFilter(upTo, fewNames), 0
 	}
 	k.use(rs)
 	return nil
@@ -618,8 +642,9 @@ func (k *keyIndex) load(ch *checks, name string, f vfs.File, again, use bool) er
 func (k *keyIndex) use(rs []*runs.Run) {
 	before, _ := runs.End(k.runs)
 	upTo, crc := runs.End(rs)
-	if k.runs = runs.Same(rs, k.runs); upTo > k.upTo {
+	if k.runs = rs; upTo > k.upTo { // with names that were not read here
 		k.upTo, k.crc = upTo, crc
+		k.filter = newNameFilter(upTo, fewNames)
 	}
 	if upTo > before {
 		k.rests = false
@@ -673,7 +698,7 @@ func (k *keyIndex) add(round uint64, names []runs.Pair, upTo int64, crc uint32) 
 		return
 	}
 	for _, p := range names {
-		k.tail.put(p)
+		k.put(p)
 	}
 	k.upTo, k.crc = upTo, crc
 }

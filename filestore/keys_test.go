@@ -626,8 +626,10 @@ func TestIndexesAreBounded(t *testing.T) {
 	for i := 0; weight < 2*keyIndexBytes; i++ {
 		name := fmt.Sprint("session", i)
 		k := all.get(name)
-		k.tail = newTailNames()
-		k.tail.begin(names, make([]runs.Pair, names))
+		k.tail, k.filter = &tailNames{}, newNameFilter(0, fewNames)
+		for i := range names {
+			k.put(runs.Pair{Hash: uint64(i)})
+		}
 		all.weigh(name, k)
 		kept[name] = k
 		weight += k.weight()

@@ -1,29 +1,13 @@
 package runs
 
-import (
-	"math/bits"
+import "math/bits"
 
-	"hansard/internal/vfs"
-)
+// filterBits is the number of bits for each pair: about one missing name in two thousand is
+// not recognised as missing.
+const filterBits = 20
 
-// A filter shows, for most names that a run does not have, that it does not have them,
-// without reading the run: new names are looked up most. It is in memory only. It is made
-// when a run is written or, for a run that another process wrote, once names were looked up
-// in it often enough that reading all of it pays.
-
-const (
-	// filterBits is the number of bits for each pair: about one missing name in two
-	// thousand is not recognised as missing.
-	filterBits = 20
-	// maxFiltered is how many pairs a run with a filter has, at most: 5 MB.
-	maxFiltered = 2 << 20
-	// looksForFilter is how many names are looked up before a filter is made; for a
-	// large run more, in proportion to what reading it costs.
-	looksForFilter = 256
-)
-
-// Filter is a Bloom filter in blocks of 512 bits: one look is one line of the processor's
-// cache.
+// Filter shows, for most names that were not added to it, that they were not. It is a Bloom
+// filter in blocks of 512 bits: one look is one line of the processor's cache.
 type Filter [][8]uint64
 
 // Weight is how many bytes it takes in memory.
@@ -81,42 +65,4 @@ func (f Filter) Keep(hashes []uint64) []uint64 {
 		hashes = hashes[len(some):]
 	}
 	return kept
-}
-
-// Keep keeps those of the hashes that a run is not known to lack, at the beginning of their
-// memory.
-func (r *Run) Keep(hashes []uint64) []uint64 {
-	switch f := r.filter.Load(); {
-	case r.Pairs == 0:
-		return nil
-	case f == nil:
-		return hashes
-	default:
-		return f.Keep(hashes)
-	}
-}
-
-// Lacks reports whether a run is known not to have a hash. False says nothing.
-func (r *Run) Lacks(hash uint64) bool {
-	f := r.filter.Load()
-	return r.Pairs == 0 || f != nil && !f.Has(hash)
-}
-
-// looked counts names that were looked up in a run, and makes its filter if it is time.
-// What fails here is left to the next look.
-func (r *Run) looked(f vfs.File, names int) {
-	if r.filter.Load() != nil || r.Pairs > maxFiltered || r.looks.Add(int64(names)) < max(looksForFilter, r.Pairs/256) {
-		return
-	}
-	made := NewFilter(r.Pairs)
-	p := page{n: -1}
-	for n := range r.pages() {
-		if p.read(f, r, n) != nil {
-			return
-		}
-		for i := range p.len() {
-			made.Add(p.hash(i))
-		}
-	}
-	r.filter.Store(&made)
 }

@@ -62,13 +62,5 @@ func TestKeep(t *testing.T) {
 		if got := f.Keep(slices.Clone(hashes)); !slices.Equal(got, want) {
 			t.Errorf("of %d hashes %d are kept, want %d", n, len(got), len(want))
 		}
-		for name, c := range map[string]struct {
-			run  *Run
-			want []uint64
-		}{"without pairs": {&Run{}, nil}, "without a filter": {&Run{Pairs: 1}, hashes}} {
-			if got := c.run.Keep(slices.Clone(hashes)); !slices.Equal(got, c.want) {
-				t.Errorf("of %d hashes a run %s keeps %d", n, name, len(got))
-			}
-		}
 	}
 }

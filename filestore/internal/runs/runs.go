@@ -28,7 +28,6 @@ import (
 	"math/bits"
 	"slices"
 	"sort"
-	"sync/atomic"
 
 	"github.com/dchest/siphash"
 
@@ -97,27 +96,17 @@ func (p Pair) before(o Pair) bool { return p.Hash < o.Hash || p.Hash == o.Hash &
 
 func compare(a, b Pair) int { return cmp.Or(cmp.Compare(a.Hash, b.Hash), cmp.Compare(a.At, b.At)) }
 
-// Run is a run as its head describes it. It does not change, except for its filter, which
-// makes it cheaper to look into.
+// Run is a run as its head describes it. It does not change.
 type Run struct {
 	From, UpTo int64 // the stretch of log
 	Pairs      int64
 	crc        [2]uint32 // of the lines that end at From and UpTo
 	head       [headSize]byte
 	fences     []uint64 // the first hash of every stride-th page
-
-	filter atomic.Pointer[Filter] // nil: it has none
-	looks  atomic.Int64           // names that were looked up in it, without a filter
 }
 
 // Weight is about how many bytes it takes in memory.
-func (r *Run) Weight() int64 {
-	w := int64(192 + 8*len(r.fences))
-	if f := r.filter.Load(); f != nil {
-		w += f.Weight()
-	}
-	return w
-}
+func (r *Run) Weight() int64 { return int64(192 + 8*len(r.fences)) }
 
 func (r *Run) pages() int64 { return (r.Pairs + perPage - 1) / perPage }
 
@@ -131,18 +120,6 @@ func End(rs []*Run) (upTo int64, crc uint32) {
 	}
 	last := rs[len(rs)-1]
 	return last.UpTo, last.crc[1]
-}
-
-// Same returns rs, but with the known runs in place of those that are the same: they may
-// have filters.
-func Same(rs, known []*Run) []*Run {
-	rs = slices.Clone(rs)
-	for i, r := range rs {
-		if j := slices.IndexFunc(known, func(k *Run) bool { return k.head == r.head }); j >= 0 {
-			rs[i] = known[j]
-		}
-	}
-	return rs
 }
 
 // Index is where the runs of one log are: in files whose names begin with Path.
@@ -279,7 +256,7 @@ func pageCRC(seed []byte, n int64, b []byte) uint32 {
 // with the number of the hash. On error it may have been called for some. About one page is
 // read for a hash, and none twice for those that are close.
 func (x Index) Find(r *Run, hashes []uint64, found func(i int, at int64)) error {
-	if !slices.ContainsFunc(hashes, func(h uint64) bool { return !r.Lacks(h) }) {
+	if len(hashes) == 0 || r.Pairs == 0 {
 		return nil
 	}
 	f, err := x.open(r)
@@ -287,12 +264,8 @@ func (x Index) Find(r *Run, hashes []uint64, found func(i int, at int64)) error 
 		return err
 	}
 	defer f.Close()
-	r.looked(f, len(hashes))
 	p := page{n: -1}
 	for i, h := range hashes {
-		if r.Lacks(h) {
-			continue
-		}
 		n := r.guess(h)
 		// To the left while there may be one in the page before, then all to the right.
 		err := p.read(f, r, n)
@@ -314,6 +287,25 @@ func (x Index) Find(r *Run, hashes []uint64, found func(i int, at int64)) error 
 		}
 		if err != nil {
 			return err
+		}
+	}
+	return nil
+}
+
+// Each calls add with every hash that a run has.
+func (x Index) Each(r *Run, add func(hash uint64)) error {
+	f, err := x.open(r)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	p := page{n: -1}
+	for n := range r.pages() {
+		if err := p.read(f, r, n); err != nil {
+			return err
+		}
+		for i := range p.len() {
+			add(p.hash(i))
 		}
 	}
 	return nil

@@ -19,10 +19,6 @@ func (x Index) write(f vfs.File, r *Run, merged []*Run, pairs []Pair) error {
 	m, err := x.merge(merged, pairs)
 	defer m.close()
 	var fences []byte
-	var names Filter
-	if r.Pairs <= maxFiltered {
-		names = NewFilter(r.Pairs)
-	}
 	b := make([]byte, 0, min(16, r.pages())*pageSize)
 	for n := int64(0); n < r.pages() && err == nil; n++ {
 		begin := len(b)
@@ -36,9 +32,6 @@ func (x Index) write(f vfs.File, r *Run, merged []*Run, pairs []Pair) error {
 			}
 			if i == 0 && n%r.stride() == 0 {
 				fences, r.fences = le.AppendUint64(fences, p.Hash), append(r.fences, p.Hash)
-			}
-			if names != nil {
-				names.Add(p.Hash)
 			}
 			le.PutUint64(page[16*i:], p.Hash)
 			le.PutUint64(page[16*i+8:], uint64(p.At))
@@ -55,9 +48,6 @@ func (x Index) write(f vfs.File, r *Run, merged []*Run, pairs []Pair) error {
 	h = le.AppendUint32(h, crc32c.Sum(fences))
 	h = le.AppendUint32(h, crc32c.Sum(h))
 	_, err = f.WriteAt(append(append(bytes.Clone(h), fences...), make([]byte, pageSize-headSize-len(fences))...), 0)
-	if err == nil && names != nil {
-		r.filter.Store(&names)
-	}
 	return err
 }
 
