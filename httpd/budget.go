@@ -128,17 +128,30 @@ func (l *load) fit(ctx context.Context, first bool, size int) (bool, error) {
 	return l.tryGrow(int64(size)), nil
 }
 
-// free returns everything that was charged; waiting loads get it in FIFO order.
+// free returns everything that was charged, and ends the load.
 func (l *load) free() {
 	b := l.budget
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	b.loads.Remove(l.place)
+	b.returnLocked(l)
+}
+
+// empty returns everything that was charged.
+func (l *load) empty() {
+	b := l.budget
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.returnLocked(l)
+}
+
+// returnLocked returns what was charged for a load; those that wait get it in FIFO order.
+func (b *budget) returnLocked(l *load) {
 	b.left += l.size
 	if b.used[l.who] -= l.size; b.used[l.who] == 0 {
 		delete(b.used, l.who)
 	}
 	l.size = 0
-	b.loads.Remove(l.place)
 	if b.waits == 0 {
 		return
 	}

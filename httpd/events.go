@@ -55,15 +55,19 @@ func (s *Server) readEvent(w http.ResponseWriter, r *http.Request) error {
 	if p.err != nil {
 		return p.err
 	}
+	room := s.room(r.Context())
+	defer room.free()
+	if err := room.read(r.Context()); err != nil {
+		return err
+	}
 	e, err := s.event(r.Context(), sessionID(r), r.PathValue("event"))
 	if err != nil {
 		return err
 	}
-	room := s.memory.load(callerOf(r.Context()).Name)
-	defer room.free()
 	if _, err := room.fit(r.Context(), true, 2*len(e.Data)); err != nil {
 		return err
 	}
+	room.rest()
 	return writeBytes(w, http.StatusOK, append(as.event(nil, &e), '\n'))
 }
 
@@ -218,8 +222,11 @@ func (s *Server) writePage(w http.ResponseWriter, r *http.Request, rng hansard.R
 	body := []byte(`{"events":[`)
 	more := false
 	n := 0
-	room := s.memory.load(callerOf(r.Context()).Name)
+	room := s.room(r.Context())
 	defer room.free()
+	if err := room.read(r.Context()); err != nil {
+		return err
+	}
 	if rng.ID == "" {
 		rng.Limit = limit + 1
 	}
@@ -253,6 +260,7 @@ func (s *Server) writePage(w http.ResponseWriter, r *http.Request, rng hansard.R
 		}
 		last = max(last, e.Seq)
 	}
+	room.rest()
 	body = append(body, `],"last_seq":`...)
 	body = strconv.AppendUint(body, uint64(last), 10)
 	body = append(body, `,"more":`...)
@@ -262,19 +270,43 @@ func (s *Server) writePage(w http.ResponseWriter, r *http.Request, rng hansard.R
 }
 
 // writeLines answers with all events of a range, one per line, in bounded memory: each is
-// written to the answer while the store lends it.
+// written to the answer while the store lends it, and charged for that time if it is large.
 func (s *Server) writeLines(w http.ResponseWriter, r *http.Request, rng hansard.Range, as view) error {
+	ctx := r.Context()
+	room := s.room(ctx)
+	defer room.free()
+	if err := room.read(ctx); err != nil {
+		return err
+	}
 	out := newLines(w)
-	var gone error // set when the client is gone
-	err := hansard.Lend(r.Context(), s.store, sessionID(r), rng, func(e *hansard.Event) bool {
+	var gone, refused error // set when the client is gone, or there is no room for an event
+	err := hansard.Lend(ctx, s.store, sessionID(r), rng, func(e *hansard.Event) bool {
+		large := len(e.Data) > linesChunk
+		if large {
+			if _, refused = room.fit(ctx, true, 2*len(e.Data)); refused != nil {
+				return false
+			}
+		}
 		out.chunk = append(as.line(out.chunk, e), '\n')
-		gone = out.grown()
-		return gone == nil
+		if len(out.chunk) < linesChunk {
+			return true
+		}
+		room.rest() // the client may be slow
+		gone = out.flush()
+		if large {
+			out.chunk = nil
+			room.empty()
+		}
+		if gone == nil {
+			refused = room.read(ctx)
+		}
+		return gone == nil && refused == nil
 	})
+	room.rest()
 	if gone != nil {
 		return gone
 	}
-	if err != nil {
+	if err = cmp.Or(refused, err); err != nil {
 		if err := s.endLines(out, r, err); err != nil {
 			return err
 		}

@@ -35,6 +35,11 @@ func (s *Server) exportSession(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	account := callerOf(r.Context()).account
+	if err := account.take(anExport); err != nil {
+		return err
+	}
+	defer account.give(anExport)
 	out := &download{w: w, format: format, name: format.FileName(info)}
 	if err := format.Write(r.Context(), &exported{s.store, s}, info.ID, out); err != nil {
 		return err

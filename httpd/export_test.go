@@ -22,14 +22,16 @@ type Tight struct {
 	Memory, Followed                                        int64
 	Conns, Strangers                                        int
 	Requests, Sockets, Followings, Turns, Reports, Searches int
+	Exports, Reading, Waiting                               int
 }
 
 // NewTight is NewHasty with little room.
 func NewTight(store hansard.Store, opt Options, h Hurry, t Tight) *Server {
 	lim := defaultLimits
 	lim.memory, lim.followed = cmp.Or(t.Memory, lim.memory), cmp.Or(t.Followed, lim.followed)
+	lim.reading, lim.waiting = cmp.Or(t.Reading, lim.reading), cmp.Or(t.Waiting, lim.waiting)
 	lim.conns, lim.strangers = cmp.Or(t.Conns, lim.conns), cmp.Or(t.Strangers, lim.strangers)
-	for what, most := range map[kind]int{aRequest: t.Requests, aSocket: t.Sockets, aFollowing: t.Followings, aTurn: t.Turns, aReport: t.Reports, aSearch: t.Searches} {
+	for what, most := range map[kind]int{aRequest: t.Requests, aSocket: t.Sockets, aFollowing: t.Followings, aTurn: t.Turns, aReport: t.Reports, aSearch: t.Searches, anExport: t.Exports} {
 		lim.each[what] = cmp.Or(most, lim.each[what])
 	}
 	return newServer(store, opt, h.timing(), lim)

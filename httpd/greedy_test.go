@@ -150,6 +150,124 @@ func TestGreedyShare(t *testing.T) {
 	eventually(t, "all is given back", func() bool { return v.server.MemoryOf("greedy") == 0 })
 }
 
+// TestGreedyReads: of many requests at once for a large event, by clients that do not read what
+// they get, the server answers or keeps waiting only as many as it has memory for, and a few
+// more. The others are refused, instead of each holding an event.
+func TestGreedyReads(t *testing.T) {
+	const size, requests, few = 2 << 20, 20, 3
+	for name, c := range map[string]struct{ path, headers string }{
+		"an event":  {"/v1/sessions/s/events/large", ""},
+		"a page":    {"/v1/sessions/s/events?limit=1", ""},
+		"lines":     {"/v1/sessions/s/events", "Accept: application/x-ndjson\r\n"},
+		"a stream":  {"/ds/s?offset=-1", ""},
+		"an export": {"/v1/sessions/s/export", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			v := crowded(t, memstore.New(), unhurried, httpd.Tight{Memory: 8 * size, Reading: few, Waiting: few, Exports: few})
+			large := hansard.Event{ID: "large", Data: []byte(`"` + strings.Repeat("x", size-100) + `"`)}
+			if _, err := v.store.Append(t.Context(), "s", hansard.Batch{Create: true, Events: []hansard.Event{large}}); err != nil {
+				t.Fatal(err)
+			}
+			answers := make(chan int, requests)
+			read := make(chan struct{}) // closed when the clients begin to read
+			for range requests {
+				conn := v.begin("GET "+c.path, c.headers+"Connection: close\r\n", "")
+				go func() {
+					in := bufio.NewReader(conn)
+					if head, _ := in.Peek(12); strings.HasSuffix(string(head), " 200") {
+						<-read
+					}
+					res, err := http.ReadResponse(in, nil)
+					if err != nil {
+						t.Error(err)
+						answers <- 0
+						return
+					}
+					n, err := io.Copy(io.Discard, res.Body)
+					if err != nil || res.StatusCode == 200 && n < size-100 {
+						t.Errorf("%d bytes, %v", n, err)
+					}
+					answers <- res.StatusCode
+				}()
+			}
+			answered := map[int]int{}
+			const most = 4 + few // a token has half of the memory
+			for range requests - most {
+				answered[<-answers]++
+			}
+			if answered[503] != requests-most {
+				t.Errorf("the first %d answers: %v", requests-most, answered)
+			}
+			if held := v.server.MemoryOf("greedy"); held > 4*size {
+				t.Errorf("%d bytes are held", held)
+			}
+			v.must(200, "GET", "/v1/sessions/s/events?limit=1", "") // as admin
+			close(read)
+			for range most {
+				answered[<-answers]++
+			}
+			if answered[200] < 2 || answered[200]+answered[503] != requests {
+				t.Errorf("the answers: %v", answered)
+			}
+			eventually(t, "all is given back", func() bool { return v.server.MemoryOf("greedy") == 0 })
+		})
+	}
+}
+
+// slowReads lets reads begin, and holds them until it is let go.
+type slowReads struct {
+	hansard.Store
+	under atomic.Int64
+	letGo chan struct{}
+}
+
+func (s *slowReads) Read(ctx context.Context, id hansard.SessionID, r hansard.Range) iter.Seq2[hansard.Event, error] {
+	return func(yield func(hansard.Event, error) bool) {
+		s.under.Add(1)
+		defer s.under.Add(-1)
+		<-s.letGo
+		s.Store.Read(ctx, id, r)(yield)
+	}
+}
+
+// TestGreedyReading: however many requests of one token read from a store that is slow, only a
+// few do so at a time, others have their own, and in the end all are answered.
+func TestGreedyReading(t *testing.T) {
+	const reading, requests = 3, 12
+	store := &slowReads{Store: memstore.New(), letGo: make(chan struct{})}
+	v := crowded(t, store, unhurried, httpd.Tight{Reading: reading})
+	v.say("s", "one")
+	var conns []net.Conn
+	for i := range requests {
+		headers := "Connection: close\r\n"
+		if i%2 == 0 {
+			headers += "Accept: application/x-ndjson\r\n"
+		}
+		conns = append(conns, v.begin("GET /v1/sessions/s/events", headers, ""))
+	}
+	eventually(t, "all have begun", func() bool { return v.server.Busy() == requests && store.under.Load() >= reading })
+	if under := store.under.Load(); under != reading {
+		t.Errorf("%d read at a time", under)
+	}
+	admin := make(chan int, 1)
+	go func() { admin <- v.ask("GET", "/v1/sessions/s/events", "").status }()
+	eventually(t, "another token reads, too", func() bool { return store.under.Load() == reading+1 })
+	close(store.letGo)
+	if status := <-admin; status != 200 {
+		t.Errorf("the other token: %d", status)
+	}
+	for _, conn := range conns {
+		res, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, err := io.ReadAll(res.Body)
+		if err != nil || res.StatusCode != 200 || !bytes.Contains(body, []byte("one")) {
+			t.Errorf("%s: %s, %v", res.Status, body, err)
+		}
+	}
+}
+
 // TestGreedyMessageLate: a message that does not arrive in time ends its connection, and the
 // memory for it is released.
 func TestGreedyMessageLate(t *testing.T) {

@@ -16,6 +16,9 @@ type limits struct {
 	// have used no token yet; one token may have conns/2.
 	conns, strangers int
 	each             [kinds]int // for one token
+	// reading is how many requests of one token may read events that are not charged to the
+	// memory yet, and waiting how many may wait for room with one.
+	reading, waiting int
 }
 
 // kind is a kind of thing that a token may have under way.
@@ -29,17 +32,20 @@ const (
 	aReport
 	aSearch // in a session; running, or waiting to
 	anUpload
+	anExport // of a session
 	kinds
 )
 
-var kindNames = [kinds]string{"requests", "WebSockets", "sessions followed", "turns", "reports", "searches", "uploads"}
+var kindNames = [kinds]string{"requests", "WebSockets", "sessions followed", "turns", "reports", "searches", "uploads", "exports"}
 
 var defaultLimits = limits{
 	memory:    maxMemoryBytes,
 	followed:  256 << 20,
 	conns:     min(16_384, maxFiles()/2), // the store and the token file have to be opened, too
 	strangers: min(4096, maxFiles()/8),
-	each:      [kinds]int{aRequest: 8192, aSocket: 1024, aFollowing: 20_000, aTurn: 4096, aReport: 4, aSearch: 4, anUpload: 16},
+	each:      [kinds]int{aRequest: 8192, aSocket: 1024, aFollowing: 20_000, aTurn: 4096, aReport: 4, aSearch: 4, anUpload: 16, anExport: 64},
+	reading:   64,
+	waiting:   32,
 }
 
 // account is what one token has under way, whichever of its secrets (itself, a login, a
@@ -52,9 +58,10 @@ type account struct {
 	bucket bucket     // guarded by live.mu
 	rate   float64    // of the bucket; guarded by live.mu
 	claims claims
-	// searching has an element for each of its searches that runs.
-	searching chan struct{}
-	idle      list.List // of *conn: its idle ones, the longest first; guarded by conns.mu
+	// searching has an element for each of its searches that runs; reading and waiting have
+	// one for each of its requests that reads events, or waits for room for them (room.go).
+	searching, reading, waiting chan struct{}
+	idle                        list.List // of *conn: its idle ones, the longest first; guarded by conns.mu
 }
 
 // accountLocked finds or makes the account of a token. It is kept for as long as it is in
@@ -63,6 +70,7 @@ func (l *live) accountLocked(name string) *account {
 	a := l.accounts[name]
 	if a == nil {
 		a = &account{live: l, name: name, searching: make(chan struct{}, findEach)}
+		a.reading, a.waiting = make(chan struct{}, l.server.limits.reading), make(chan struct{}, l.server.limits.waiting)
 		l.accounts[name] = a
 	}
 	return a

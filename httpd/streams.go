@@ -13,7 +13,7 @@ import (
 
 func (s *Server) newStreams() *durable.Streams {
 	return durable.New(streamStore{counted{s.store, s.metrics}, s}, durable.Options{
-		Room:     func(ctx context.Context) durable.Room { return streamRoom{s.memory.load(callerOf(ctx).Name)} },
+		Room:     func(ctx context.Context) durable.Room { return streamRoom{s.room(ctx)} },
 		Closing:  s.closing,
 		LongPoll: s.timing.longPoll,
 	})
@@ -33,12 +33,14 @@ func (st streamStore) Wait(ctx context.Context, id hansard.SessionID, after hans
 }
 
 // streamRoom is memory for a page of a stream.
-type streamRoom struct{ *load }
+type streamRoom struct{ *room }
 
 func (r streamRoom) Fit(ctx context.Context, first bool, size int) (bool, error) {
 	return r.fit(ctx, first, size)
 }
-func (r streamRoom) Free() { r.free() }
+func (r streamRoom) Read(ctx context.Context) error { return r.read(ctx) }
+func (r streamRoom) Rest()                          { r.rest() }
+func (r streamRoom) Free()                          { r.free() }
 
 func (s *Server) readStream(w http.ResponseWriter, r *http.Request) error {
 	return s.streams.Read(w, r, sessionID(r))

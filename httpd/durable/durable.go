@@ -96,6 +96,10 @@ type Room interface {
 	// Fit charges for one more part, and reports whether there is room for it. It
 	// waits for room for the first part.
 	Fit(ctx context.Context, first bool, size int) (bool, error)
+	// Read is called before events are read, and Rest after that. What is read is charged
+	// only then, so it may wait until fewer others do.
+	Read(ctx context.Context) error
+	Rest()
 	Free()
 }
 
@@ -138,6 +142,8 @@ func New(store hansard.Store, o Options) *Streams {
 type boundless struct{}
 
 func (boundless) Fit(context.Context, bool, int) (bool, error) { return true, nil }
+func (boundless) Read(context.Context) error                   { return nil }
+func (boundless) Rest()                                        {}
 func (boundless) Free()                                        {}
 
 // Delete deletes a stream: its session.

@@ -144,6 +144,10 @@ func (s *Streams) page(ctx context.Context, room Room, rd *reading, after hansar
 		}
 		rng.Before = rd.c.Closed.Tail + 1
 	}
+	if err := room.Read(ctx); err != nil {
+		return nil, err
+	}
+	defer room.Rest()
 	for e, err := range s.store.Read(ctx, rd.id, rng) {
 		if err != nil {
 			if p.n > 0 && hansard.Kind(err) == hansard.ErrDamaged {
