@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"time"
 
 	"hansard"
 	"hansard/internal/vfs"
@@ -64,5 +65,45 @@ func TestClosedUnderWay(t *testing.T) {
 				_ = dir.Close()
 			}
 		})
+	}
+}
+
+// TestCloseOnSlowDisk: Close does not wait long for another process that is stopped, but for this
+// process's own write on a slow disk it waits as long as a write waits for the lock.
+func TestCloseOnSlowDisk(t *testing.T) {
+	const step, wait = 10 * time.Millisecond, 300 * time.Millisecond
+	root, err := vfs.OpenDir(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer root.Close()
+	b := &blockedFS{FS: root, next: make(chan blockedSync, 1)}
+	s, err := open(b, Options{LockWait: wait}, defaultConfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	say(t, s, "s", nil, "one")
+	slow, stored := b.block(), make(chan error, 1)
+	go func() {
+		_, err := s.Append(context.Background(), "s", hansard.Batch{Events: []hansard.Event{text("two")}})
+		stored <- err
+	}()
+	select {
+	case <-slow.reached:
+	case <-time.After(time.Minute):
+		t.Fatal("the journal is not synced")
+	}
+	began := time.Now()
+	done, err := s.finished(make(chan struct{}), step)
+	var busy *hansard.BusyError
+	if took := time.Since(began); done || !errors.As(err, &busy) || busy.Own == "" || took < wait {
+		t.Errorf("after %v of a sync that does not end: %v, %v", took, done, err)
+	}
+	close(slow.letGo)
+	if err := <-stored; err != nil {
+		t.Error(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
 	}
 }

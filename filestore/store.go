@@ -70,7 +70,7 @@ type Options struct {
 	MustExist bool
 	// LockWait is how long a write waits for the store's write lock before it returns
 	// ErrBusy; 0 is 10 seconds. The lock is held for microseconds: a long wait means that
-	// its holder is stopped.
+	// its holder is stopped. Close waits as long for a write of this process on a slow disk.
 	LockWait time.Duration
 	// Search is the index that Search uses: package search has one. The store closes
 	// it. Nil: Search reads the logs.
@@ -373,25 +373,38 @@ func (s *Store) Close() error {
 		s.committer.queue.refuse(hansard.ErrClosed)
 		done := make(chan struct{})
 		go func() { s.workers.Wait(); close(done) }()
-		timer := time.NewTimer(patience)
-		defer timer.Stop()
-		select {
-		case <-done:
-			s.closeErr = s.leave()
-			if s.opt.Search != nil {
-				s.closeErr = errors.Join(s.closeErr, s.opt.Search.Close())
-			}
-		case <-timer.C:
-			// The leader waits for a lock whose holder is stopped. Queued requests have
-			// been refused; the files are left to the end of the process, because
-			// closing them under the leader would be a race. A reader needs nothing
-			// from the lock.
-			if !s.opt.ReadOnly {
-				s.closeErr = s.busy()
-			}
+		var finished bool
+		if finished, s.closeErr = s.finished(done, patience); !finished {
+			return
+		}
+		s.closeErr = s.leave()
+		if s.opt.Search != nil {
+			s.closeErr = errors.Join(s.closeErr, s.opt.Search.Close())
 		}
 	})
 	return s.closeErr
+}
+
+// finished waits until done is closed. If that takes too long the leader waits for a lock whose
+// holder is stopped, or for a slow disk, which gets as long as a lock does. Queued requests have
+// been refused; the files are left to the end of the process, because closing them under the
+// leader would be a race.
+func (s *Store) finished(done <-chan struct{}, patience time.Duration) (bool, error) {
+	for waited := patience; ; waited += patience {
+		select {
+		case <-done:
+			return true, nil
+		case <-time.After(patience):
+		}
+		if s.opt.ReadOnly {
+			return false, nil // a reader needs nothing from the lock
+		}
+		err := s.busy()
+		var busy *hansard.BusyError
+		if !errors.As(err, &busy) || busy.Own == "" || waited >= s.opt.LockWait {
+			return false, err
+		}
+	}
 }
 
 // Pause runs fn while this process is outside the write lock and keeps it there, so that
