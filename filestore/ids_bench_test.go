@@ -19,11 +19,10 @@ import (
 // differ: the total has checkpoints and runs of names in it, which come every few rounds and
 // which, but for the runs, appends without ids pay for as well.
 //
-// On two cores an event with an id in a batch of its own takes 6 to 10 % more time and about as
-// much more CPU; one in a batch of ten, which is cheaper to begin with, 7 to 15 % more time in
-// all, 10 to 19 % in the median round, and about a fifth more CPU (10 to 15 % if all batches of
-// a process have ids, or none has). Of that CPU, a quarter writes runs, in the background, an
-// eighth looks into filters, and the rest is in the commit.
+// On two cores an event with an id in a batch of its own takes 1 to 5 % more time and 3 to 9 %
+// more CPU; one in a batch of ten, which is cheaper to begin with, 9 to 11 % more time in all,
+// 8 to 20 % in the median round, and 15 to 18 % more CPU. Of that CPU, a third writes runs, in
+// the background, a quarter looks into filters and fills them, and the rest is in the commit.
 func BenchmarkIDs(b *testing.B) {
 	defer func(f func([]byte)) { spoil = f }(spoil)
 	spoil = nil // only meant for tests

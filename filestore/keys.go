@@ -42,8 +42,8 @@ const (
 	// namesRead writes a run, so that the next one does not, and so does one that has not
 	// written one of that much for half a minute. Reading a long log writes a run for every
 	// namesAtOnce.
-	namesInMemory = 4096
-	namesBehind   = 4 << 20
+	namesInMemory = 8192
+	namesBehind   = 8 << 20
 	namesRead     = 256 << 10
 	namesAtOnce   = 16 << 10
 	// keyIndexBytes is what all indexes may take in memory.
@@ -231,6 +231,9 @@ func (kr *keyring) absent(name string, names []sought) (p *preparedNames, ok, du
 		left := maybe
 		if r.From < from { // the filter does not have its names
 			left = hashesOf(names, more[:0])
+		}
+		if len(left) == 0 {
+			continue
 		}
 		slices.Sort(left)
 		if err := kr.runsOf(name, uid).Find(r, left, func(int, int64) { ok = false }); err != nil || !ok {
