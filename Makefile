@@ -65,11 +65,11 @@ RACED := hansard(/(engine|memstore|httpd|mcp|transcript|internal|filestore/inter
 # These come first below, next to the package that takes longest, so that nothing long is
 # left for the end.
 HALVES := ./pgstore ./filestore ./client
-WITHRACE := env CGO_ENABLED=1 $(GO) test -v -race -count=1 -timeout 40m
+WITHRACE := env CGO_ENABLED=1 $(GO) test -v -race -count=1 -timeout 60m
 
 unit: ## all tests that race does not run; never cached: the cache knows neither the programs they build nor their seeds
 	@rm -f dist/unit.log
-	@HANSARD_RACE_APART=1 scripts/gotest unit $(GO) test -v -count=1 -timeout 40m ./test $(HALVES) $$($(GO) list ./... | grep -vE '^$(RACED)')
+	@HANSARD_RACE_APART=1 scripts/gotest unit $(GO) test -v -count=1 -timeout 60m ./test $(HALVES) $$($(GO) list ./... | grep -vE '^$(RACED)')
 
 race: ## whole packages under the race detector; of the file engine all but the simulations
 	@rm -f dist/race.log
