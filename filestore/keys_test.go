@@ -531,7 +531,7 @@ func TestTailCollides(t *testing.T) {
 		t.Errorf("found %+v, %v", p.seen, err)
 	}
 	line := k.tail.find(there.hash, 0)[0]
-	k.tail.put(runs.Pair{Hash: 99, At: line})
+	k.put(runs.Pair{Hash: 99, At: line})
 	if p, err := k.lookUp(s.checks, "keyed", f, []sought{{keyName("other"), 99}}); !errors.Is(err, hansard.ErrDamaged) {
 		t.Errorf("a line that has lost its name: %+v, %v", p, err)
 	}
