@@ -94,7 +94,7 @@ func TestCloseOnSlowDisk(t *testing.T) {
 		t.Fatal("the journal is not synced")
 	}
 	began := time.Now()
-	done, err := s.finished(make(chan struct{}), step)
+	done, err := finished(s.process, make(chan struct{}), step)
 	var busy *hansard.BusyError
 	if took := time.Since(began); done || !errors.As(err, &busy) || busy.Own == "" || took < wait {
 		t.Errorf("after %v of a sync that does not end: %v, %v", took, done, err)

@@ -373,8 +373,8 @@ func (s *Store) Close() error {
 		s.committer.queue.refuse(hansard.ErrClosed)
 		done := make(chan struct{})
 		go func() { s.workers.Wait(); close(done) }()
-		var finished bool
-		if finished, s.closeErr = s.finished(done, patience); !finished {
+		idle, err := finished(s.process, done, patience)
+		if s.closeErr = err; !idle {
 			return
 		}
 		s.closeErr = s.leave()
@@ -389,19 +389,19 @@ func (s *Store) Close() error {
 // holder is stopped, or for a slow disk, which gets as long as a lock does. Queued requests have
 // been refused; the files are left to the end of the process, because closing them under the
 // leader would be a race.
-func (s *Store) finished(done <-chan struct{}, patience time.Duration) (bool, error) {
+func finished(p *process, done <-chan struct{}, patience time.Duration) (bool, error) {
 	for waited := patience; ; waited += patience {
 		select {
 		case <-done:
 			return true, nil
 		case <-time.After(patience):
 		}
-		if s.opt.ReadOnly {
+		if p.opt.ReadOnly {
 			return false, nil // a reader needs nothing from the lock
 		}
-		err := s.busy()
+		err := p.busy()
 		var busy *hansard.BusyError
-		if !errors.As(err, &busy) || busy.Own == "" || waited >= s.opt.LockWait {
+		if !errors.As(err, &busy) || busy.Own == "" || waited >= p.opt.LockWait {
 			return false, err
 		}
 	}
