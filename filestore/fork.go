@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"hansard"
@@ -500,7 +500,7 @@ func (r *forking) placeNow() (free, busy bool, err error) {
 	case sess.stub && sess.forkOf != 0:
 		// What a dead process left of another fork. Its log is replaced; our own uploads are
 		// among its attachments (TestForkAfterKilled).
-		err = dropAllAttached(r.fs, r.name, slices.Collect(maps.Values(r.linked))...)
+		err = dropAttachedFiles(r.fs, r.name, false)
 	case sess.stub:
 		err = l.logs.cutStub(sess)
 	}
@@ -560,7 +560,7 @@ func (r *forking) end(err error) {
 	placed := r.placed && err != nil
 	if placed && !errors.Is(err, hansard.ErrUnknown) {
 		if l, lockErr := r.lock.lockCaughtUp(); lockErr == nil {
-			placed = dropFork(l, r.name, r.uid) != nil
+			placed = dropFork(l, r.name, r.uid, false) != nil
 			l.unlock()
 		}
 	}
@@ -646,7 +646,7 @@ func stillThere(l *locked, d *drafted) error {
 // is a copy, so nothing of it has to be kept. Its attachments are its parent's, and are
 // removed before another session gets the name.
 func (ol *logs) cutFork(sess *session) error {
-	if err := dropAllAttached(ol.fs, sess.name); err != nil {
+	if err := dropAttachedFiles(ol.fs, sess.name, true); err != nil {
 		return err
 	}
 	if err := sess.f.Truncate(0); err != nil {
@@ -657,10 +657,14 @@ func (ol *logs) cutFork(sess *session) error {
 	return sess.f.Datasync()
 }
 
-// dropAllAttached removes the files of a session's attachments, durably, but for some.
-func dropAllAttached(disk vfs.FS, name string, except ...string) error {
+// dropAttachedFiles removes the files of a session's attachments, durably. Unfinished uploads only
+// if asked: they may be those of another fork that is being made under this name, which would not
+// find them again (TestForkBesideOneThatFails).
+func dropAttachedFiles(disk vfs.FS, name string, uploads bool) error {
 	files, err := attachedFiles(disk, name)
-	files = slices.DeleteFunc(files, func(file string) bool { return slices.Contains(except, file) })
+	files = slices.DeleteFunc(files, func(file string) bool {
+		return !uploads && strings.HasPrefix(file, attachmentDir(name)+"/"+uploadPrefix)
+	})
 	if err != nil || len(files) == 0 {
 		return err
 	}
@@ -673,9 +677,9 @@ func dropAllAttached(disk vfs.FS, name string, except ...string) error {
 }
 
 // dropFork removes what is left of a fork that was not committed, under write.lock: its
-// log, if that is still there without a line of its own, and its attachments. After nil
-// nothing is left that needs its note.
-func dropFork(l *locked, name string, uid uint64) error {
+// log, if that is still there without a line of its own, and its attachments; uploads too, if no
+// other process is there that may be making them. After nil nothing is left that needs its note.
+func dropFork(l *locked, name string, uid uint64, uploads bool) error {
 	id, _ := sessionlog.DecodeName(name)
 	sess, err := l.lookup(id, name)
 	switch {
@@ -686,7 +690,7 @@ func dropFork(l *locked, name string, uid uint64) error {
 	case sess.stub && sess.forkOf != uid:
 		return nil // the stub of another fork or session
 	}
-	if err := dropAllAttached(l.fs, name); err != nil {
+	if err := dropAttachedFiles(l.fs, name, uploads); err != nil {
 		return err
 	}
 	if !sess.stub {
@@ -713,7 +717,7 @@ func dropForks(l *locked) {
 		if !ok || !sessionlog.IsName(name) {
 			continue
 		}
-		if err := dropFork(l, name, uid); err != nil {
+		if err := dropFork(l, name, uid, true); err != nil {
 			l.opt.Log.Warn("what a fork left that was not finished could not be removed", "session", name, "error", err)
 			continue
 		}

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"hansard"
+	"hansard/filestore/internal/sessionlog"
 	"hansard/internal/vfs"
 )
 
@@ -378,5 +379,45 @@ func TestForkAfterKilled(t *testing.T) {
 		if count["s"] == 0 || count["f"] != count["s"] {
 			t.Errorf("operation %d: attachments: %v", k, count)
 		}
+	}
+}
+
+// linkingFS calls a function once, when a fork has linked an attachment and is about to be placed.
+type linkingFS struct {
+	vfs.FS
+	linked func()
+}
+
+func (l *linkingFS) Link(from, to string) error {
+	err := l.FS.Link(from, to)
+	if linked := l.linked; linked != nil {
+		l.linked = nil
+		linked()
+	}
+	return err
+}
+
+// TestForkBesideOneThatFails: a fork that fails after it was placed takes away nothing of another
+// one that is being made under the same name.
+func TestForkBesideOneThatFails(t *testing.T) {
+	ctx := context.Background()
+	d := vfs.NewDisk(1)
+	a := openSim(t, d.Process("a"), 1)
+	want(t, "prepare", tell(a), nil)
+	b := openSim(t, &linkingFS{d.Process("b"), func() {
+		d.Inject(vfs.Match{Proc: "a", Kind: vfs.OpSyncDir, Name: sessionlog.Dir}, vfs.Fault{Err: syscall.EIO})
+		_, err := a.Fork(ctx, "s", hansard.Fork{As: "f"})
+		want(t, "a fork that can't be made durable", err, syscall.EIO)
+		d.ClearRules()
+	}}, 2)
+	_, err := b.Fork(ctx, "s", hansard.Fork{As: "f"})
+	want(t, "the other fork", err, nil)
+	count := 0
+	for _, err := range b.Attachments(ctx, "f") {
+		want(t, "attachments", err, nil)
+		count++
+	}
+	if count == 0 {
+		t.Error("the fork has no attachments")
 	}
 }
