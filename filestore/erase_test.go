@@ -778,3 +778,36 @@ func TestUnnotedReadsLittle(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestNotErasableReadsLittle: a session that can't be erased at the moment has a note, so its logs
+// are not all examined again at every checkpoint because of it.
+func TestNotErasableReadsLittle(t *testing.T) {
+	ctx := context.Background()
+	d := vfs.NewDisk(1)
+	a := openSim(t, d.Process("a"), 1)
+	want(t, "prepare", tell(a), nil)
+	for range 50 {
+		say(t, a, "long", nil, "%s", strings.Repeat("x", 10_000))
+	}
+	d.Inject(vfs.Match{Kind: vfs.OpRename, Name: "log.*"}, vfs.Fault{Err: syscall.EIO, Always: true})
+	want(t, "delete", a.Delete(ctx, "s", ""), nil)
+	read := 0
+	d.OnOp(func(op vfs.Op) {
+		if op.Kind == vfs.OpRead && op.Name == sessionlog.Path("long") {
+			read += op.Len
+		}
+	})
+	for range 3 {
+		say(t, a, "other", nil, "more")
+		want(t, "checkpoint", a.checkpoints.checkpoint(true), nil)
+	}
+	if read > 800_000 {
+		t.Errorf("%d bytes of a log were read", read)
+	}
+	d.ClearRules()
+	say(t, a, "other", nil, "more")
+	want(t, "checkpoint", a.checkpoints.checkpoint(true), nil)
+	if err := wantErased(d, "secret 1"); err != nil {
+		t.Error(err)
+	}
+}
