@@ -99,6 +99,8 @@ type rebuild struct {
 	size   int64
 	asides []string         // file names in aside/, in the order they were written
 	done   hansard.Repaired // the report
+	copies []string         // files in evidence/ that this attempt made
+	placed bool             // the new log has the name of the old one, or may have it
 }
 
 // close closes the old log.
@@ -144,6 +146,13 @@ func (r *rebuild) replace(write func(*rebuild, vfs.File) error) (err error) {
 		return err
 	}
 	if r.as != asDeleted {
+		// Without the new log the copies are of no use, and may be parts: repeated on a full
+		// disk, they would take what is left of it (TestRepairLeavesNoPart).
+		defer func() {
+			if err != nil && !r.placed {
+				r.dropKept()
+			}
+		}()
 		if r.done.Kept, err = r.keepOld(); err != nil {
 			return fmt.Errorf("keep the old bytes: %w", err)
 		}
@@ -328,6 +337,16 @@ func (r *rebuild) header(a *sessionlog.Assembly) (kept int64, err error) {
 	return 0, a.NewHeader(r.id, r.s.cfg.random(), p.First.Time, hansard.Meta{})
 }
 
+// dropKept removes what keepOld made.
+func (r *rebuild) dropKept() {
+	for _, file := range r.copies {
+		_ = r.s.fs.Remove(file)
+		if r.done.Kept == file {
+			r.done.Kept = ""
+		}
+	}
+}
+
 // keepOld copies the log that is about to be replaced, and the files of aside/, to
 // evidence/, and returns the name to report. When it returns nil the copies and their
 // names are durable. Copies, not renames: until install the session's name must lead to
@@ -346,6 +365,7 @@ func (r *rebuild) keepOld() (kept string, err error) {
 		if err != nil {
 			return "", err
 		}
+		r.copies = append(r.copies, kept)
 		err = copyBytes(f, r.old, r.size)
 		if err == nil {
 			err = f.Datasync()
@@ -359,6 +379,7 @@ func (r *rebuild) keepOld() (kept string, err error) {
 		if err != nil {
 			return "", err
 		}
+		r.copies = append(r.copies, evidenceDir+"/"+a+".aside."+mark)
 		if err := r.s.keep(evidenceDir, a+".aside."+mark, b); err != nil {
 			return "", err
 		}
@@ -391,6 +412,7 @@ func (r *rebuild) install(l *locked, tmp string) error {
 			return err
 		}
 	}
+	r.placed = true
 	if err := replaceDurably(l, func() error { return l.fs.Rename(tmp, sessionlog.Path(r.name)) }); err != nil {
 		return err
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -354,5 +355,35 @@ func TestRepairFromAside(t *testing.T) {
 			d.PowerCut(vfs.Cut{})
 			hears(t, openSim(t, d.Process("c"), 3), "s", append(c.want, "four")...)
 		})
+	}
+}
+
+// TestRepairLeavesNoPart: a repair that fails, because the disk is full, leaves nothing of what it
+// began to keep in evidence/: repeated, it would take the rest of the disk, and a part of a log looks
+// like all of it.
+func TestRepairLeavesNoPart(t *testing.T) {
+	for _, at := range []vfs.Match{
+		{Kind: vfs.OpWrite, Name: evidenceDir + "/*"},
+		{Kind: vfs.OpSync, Name: evidenceDir + "/*"},
+	} {
+		d := vfs.NewDisk(1)
+		s := openSim(t, d.Process("a"), 1)
+		say(t, s, "s", nil, "one")
+		say(t, s, "s", nil, "two")
+		want(t, "checkpoint", s.checkpoints.checkpoint(true), nil)
+		d.Poke(sessionlog.Path("s"), 20, []byte{'X'})
+		d.Inject(at, vfs.Fault{Err: syscall.ENOSPC})
+		_, err := s.Repair(context.Background(), "s")
+		want(t, "repair", err, syscall.ENOSPC)
+		for _, name := range d.Names() {
+			if strings.HasPrefix(name, evidenceDir+"/") {
+				t.Errorf("%+v: %s is left", at, name)
+			}
+		}
+		done, err := s.Repair(context.Background(), "s")
+		want(t, "repair again", err, nil)
+		if !done.Changed {
+			t.Errorf("%+v: it was not repaired", at)
+		}
 	}
 }
