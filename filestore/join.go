@@ -116,13 +116,8 @@ func (l *locked) takePart() error {
 		return fmt.Errorf("lock: %w", err)
 	}
 	l.dropCaches()
-	// Kept from a failed attempt: one file per process.
-	if l.inst == nil {
-		inst, err := l.leases.Register(l.cfg.random) // recovery leaves marks in it
-		if err != nil {
-			return err
-		}
-		l.inst = inst
+	if err := register(l); err != nil { // recovery leaves marks in it
+		return err
 	}
 	// So that processes that wait while we recover can see whom they wait for.
 	if err := l.openControl(); err == nil {
@@ -152,6 +147,15 @@ func (l *locked) takePart() error {
 	l.attached = true
 	l.logsKnown.Store(true)
 	return nil
+}
+
+// register makes this process's file in instances/, unless a failed attempt did: one file per
+// process. Under write.lock.
+func register(l *locked) (err error) {
+	if l.inst == nil {
+		l.inst, err = l.leases.Register(l.cfg.random)
+	}
+	return err
 }
 
 // openRing opens the journal file and reads its slots, see journal.Open.

@@ -351,10 +351,14 @@ func (p *process) logNames() (names []string, err error) {
 // and its lines may be in a log that no checkpoint has synced: after the repair the ring
 // does not have them any more, and nothing says which log it was. A log whose sync fails,
 // or that a dead process had marked, is replaced by a copy, as in a checkpoint; the ring
-// has nothing to correct the copy with. Under write.lock; no other process is there to
-// wait for it.
+// has nothing to correct the copy with. One that can't be read stays a suspect, as in
+// recovery, and stops nobody (TestRepairJournalBesideABadLog). Under write.lock; no other
+// process is there to wait for it.
 func (jr *journalRepair) syncAllLogs(l *locked) error {
-	suspects, _, err := peers.Marks(jr.fs, jr.leases.Instance(), true)
+	if err := register(l); err != nil { // suspects leave marks in it
+		return err
+	}
+	marked, _, err := peers.Marks(jr.fs, l.inst, true)
 	if err != nil {
 		return err
 	}
@@ -364,16 +368,26 @@ func (jr *journalRepair) syncAllLogs(l *locked) error {
 	}
 	for _, name := range names {
 		sess := l.logs.cached(name)
-		if _, err := l.logs.openLog(sess, false); err != nil {
-			if errors.Is(err, fs.ErrNotExist) || isForeign(err) {
-				continue // removed, or replaced by something that is not a log
-			}
-			return err
+		_, opened := l.logs.openLog(sess, false)
+		if errors.Is(opened, fs.ErrNotExist) || opened != nil && isForeign(opened) {
+			continue // removed, or replaced by something that is not a log
 		}
-		if suspects[peers.MarkOf(name)] || sess.f.Datasync() != nil {
-			if err := l.logs.replaceByCopy(sess, nil); err != nil {
-				return err
-			}
+		// As in settleLog: our death, or another attempt of ours, must not hide a failed
+		// sync (TestRepairJournalTriedAgain).
+		mark := peers.MarkOf(name)
+		slot, suspect, err := l.suspects.slotFor(name)
+		if err == nil {
+			err = l.inst.Mark(slot, mark)
+		}
+		switch {
+		case err != nil:
+		case opened != nil || suspect || marked[mark] || sess.f.Datasync() != nil:
+			err = copyMarked(l, sess, nil, opened)
+		default:
+			err = l.inst.Mark(slot, 0)
+		}
+		if err != nil {
+			return err
 		}
 	}
 	return jr.fs.SyncDir(sessionlog.Dir)

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -264,4 +265,67 @@ func TestRepairJournalUnderWriters(t *testing.T) {
 		}
 	}
 	t.Logf("%d acknowledged", acks.Load())
+}
+
+// TestRepairJournalTriedAgain: a repair of the journal that could neither sync a log nor copy it
+// does not believe a sync of it when it is tried again: the kernel says OK of pages that are gone.
+func TestRepairJournalTriedAgain(t *testing.T) {
+	ctx := context.Background()
+	for _, second := range []vfs.Match{
+		{Proc: "P2", Kind: vfs.OpOpen, Name: "log.*.tmp"},
+		{Proc: "P2", Kind: vfs.OpRename, Name: sessionlog.Path("a")},
+	} {
+		d := journalGone(t)
+		s := openAnyway(t, d.Process("P2"), 2)
+		d.Inject(vfs.Match{Proc: "P2", Kind: vfs.OpSync, Name: sessionlog.Path("a")}, vfs.Fault{Err: syscall.EIO})
+		d.Inject(second, vfs.Fault{Err: syscall.EIO})
+		_, err := s.RepairJournal(ctx)
+		want(t, "repair", err, syscall.EIO)
+		_, err = s.RepairJournal(ctx)
+		want(t, "repair again", err, nil)
+		if got, err := afterCut(d, "a"); got != "one two" || err != nil {
+			t.Errorf("%+v: a has %q, %v", second, got, err)
+		}
+	}
+}
+
+// TestRepairJournalBesideABadLog: one log that can be neither synced nor read does not keep the
+// journal from being repaired, and so the store from being written to.
+func TestRepairJournalBesideABadLog(t *testing.T) {
+	d := journalGone(t)
+	s := openAnyway(t, d.Process("P2"), 2)
+	d.Inject(vfs.Match{Proc: "P2", Kind: vfs.OpSync | vfs.OpRead, Name: sessionlog.Path("a")}, vfs.Fault{Err: syscall.EIO, Always: true})
+	_, err := s.RepairJournal(context.Background())
+	want(t, "repair", err, nil)
+	say(t, s, "b", nil, "three")
+	if got, err := afterCut(d, "b"); got != "one two three" || err != nil {
+		t.Errorf("b has %q, %v", got, err)
+	}
+}
+
+// journalGone is a disk whose process was killed before the logs were durable, and whose journal has
+// lost everything.
+func journalGone(t *testing.T) *vfs.Disk {
+	t.Helper()
+	d := vfs.NewDisk(7)
+	p := d.Process("P1")
+	s := openSim(t, p, 1)
+	for _, what := range []string{"one", "two"} {
+		say(t, s, "a", nil, "%s", what)
+		say(t, s, "b", nil, "%s", what)
+	}
+	p.Kill()
+	file, _ := d.CacheBytes(journal.Name)
+	d.Poke(journal.Name, 0, make([]byte, len(file)))
+	return d
+}
+
+// openAnyway opens a store that can't be joined.
+func openAnyway(t *testing.T, fsys vfs.FS, seed uint64) *Store {
+	t.Helper()
+	cfg := simConfig(seed, simRing)
+	cfg.anyway = true
+	s, err := open(fsys, Options{}, cfg)
+	want(t, "open", err, nil)
+	return s
 }
