@@ -520,6 +520,9 @@ func (v *verifier) examineJournal(ctx context.Context) error {
 		if errors.Is(err, fs.ErrPermission) {
 			return v.unread(finding, err) // trying again would not help
 		}
+		if try == 4 && isDiskError(err) {
+			return v.unread(finding, err) // it may be sound, and a repair would not help
+		}
 		if try == 4 {
 			finding.Level, finding.Message = hansard.LevelDamage, err.Error()
 			if hint := hansard.Hint(err); hint != "" {

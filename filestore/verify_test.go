@@ -2,9 +2,11 @@ package filestore
 
 import (
 	"context"
+	"syscall"
 	"testing"
 
 	"hansard"
+	"hansard/filestore/internal/journal"
 	"hansard/filestore/internal/sessionlog"
 	"hansard/internal/vfs"
 )
@@ -55,5 +57,21 @@ func TestVerifyGrowing(t *testing.T) {
 				t.Errorf("the log grew %d times meanwhile", grown)
 			}
 		})
+	}
+}
+
+// TestVerifyUnreadJournal: a journal that can't be read is not said to be damaged, which would ask
+// for a repair: it may be sound.
+func TestVerifyUnreadJournal(t *testing.T) {
+	d := vfs.NewDisk(1)
+	s := openSim(t, d.Process("a"), 1)
+	say(t, s, "s", nil, "one")
+	d.Inject(vfs.Match{Kind: vfs.OpRead, Name: journal.Name}, vfs.Fault{Err: syscall.EIO, Always: true})
+	all, err := findings(s, "")
+	want(t, "verify", err, nil)
+	for _, f := range all {
+		if f.File == journal.Name && f.Level != hansard.LevelUnread || f.Level == hansard.LevelDamage {
+			t.Errorf("found %+v", f)
+		}
 	}
 }
