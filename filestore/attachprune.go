@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"hansard"
@@ -26,7 +27,8 @@ const pruneAge = 24 * time.Hour
 const pruneTries = 3
 
 // prune removes, in all sessions, attachments that no event names and abandoned uploads.
-// On an error it also returns what was removed before.
+// On an error it also returns what was removed before. A session whose log can't be read
+// does not stop the others; the first error is returned.
 func (at *attachments) prune(ctx context.Context) (removed []string, err error) {
 	dirs, err := at.fs.ReadDir(attachmentsDir)
 	if err != nil {
@@ -37,22 +39,32 @@ func (at *attachments) prune(ctx context.Context) (removed []string, err error) 
 		if !ok {
 			continue
 		}
-		if err := ctx.Err(); err != nil {
-			return removed, err
+		if ctx.Err() != nil {
+			return removed, ctx.Err()
 		}
-		old, err := at.old(d.Name)
-		if err != nil {
-			return removed, err
+		files, one := at.pruneOld(ctx, id, d.Name)
+		removed = append(removed, files...)
+		if one != nil && err == nil {
+			err = fmt.Errorf("session %s: %w", id, one)
 		}
-		for try := 0; len(old) > 0 && try < pruneTries; try++ {
-			files, done, err := at.pruneSession(ctx, id, d.Name, old)
-			removed = append(removed, files...)
-			if err != nil {
-				return removed, err
-			}
-			if done {
-				break
-			}
+		if at.isOver(ctx, one) {
+			break
+		}
+	}
+	return removed, err
+}
+
+// pruneOld is prune for one session.
+func (at *attachments) pruneOld(ctx context.Context, id hansard.SessionID, name string) (removed []string, err error) {
+	old, err := at.old(name)
+	if err != nil {
+		return nil, err
+	}
+	for try := 0; len(old) > 0 && try < pruneTries; try++ {
+		files, done, err := at.pruneSession(ctx, id, name, old)
+		removed = append(removed, files...)
+		if err != nil || done {
+			return removed, err
 		}
 	}
 	return removed, nil

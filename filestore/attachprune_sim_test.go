@@ -4,9 +4,13 @@ import (
 	"context"
 	"fmt"
 	"path"
+	"strings"
+	"syscall"
+	"testing"
 	"time"
 
 	"hansard"
+	"hansard/filestore/internal/sessionlog"
 	"hansard/internal/vfs"
 )
 
@@ -58,4 +62,28 @@ func (w *world) wantOldPruned() {
 			}
 		}
 	})
+}
+
+// TestPruneBesideABadLog: a log that can't be read keeps no other session's attachments from being
+// pruned.
+func TestPruneBesideABadLog(t *testing.T) {
+	ctx := context.Background()
+	for bad, other := range map[hansard.SessionID]string{"a": "b", "b": "a"} {
+		d := vfs.NewDisk(1)
+		cfg := simConfig(1, simRing)
+		cfg.pruneAge = time.Nanosecond
+		s, err := open(d.Process("a"), Options{}, cfg)
+		want(t, "open", err, nil)
+		for _, id := range []hansard.SessionID{"a", "b"} {
+			say(t, s, id, nil, "one")
+			_, err := s.Attach(ctx, id, strings.NewReader("nobody names it"))
+			want(t, "attach", err, nil)
+		}
+		d.Inject(vfs.Match{Kind: vfs.OpRead, Name: sessionlog.Path(string(bad))}, vfs.Fault{Err: syscall.EIO, Always: true})
+		removed, err := s.attachments.prune(ctx)
+		want(t, "prune", err, syscall.EIO)
+		if len(removed) != 1 || !strings.HasPrefix(removed[0], attachmentDir(other)) {
+			t.Errorf("with %s unreadable: removed were %q", bad, removed)
+		}
+	}
 }
