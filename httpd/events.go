@@ -289,6 +289,9 @@ func (s *Server) writeLines(w http.ResponseWriter, r *http.Request, rng hansard.
 		}
 		out.chunk = append(as.line(out.chunk, e), '\n')
 		if len(out.chunk) < linesChunk {
+			if large {
+				room.empty() // a view may show little of it
+			}
 			return true
 		}
 		room.rest() // the client may be slow

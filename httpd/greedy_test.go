@@ -214,6 +214,27 @@ func TestGreedyReads(t *testing.T) {
 	}
 }
 
+// TestGreedyLinesInView: an answer of lines takes only the memory for what is not written yet: not
+// for all the large events of which a view shows little.
+func TestGreedyLinesInView(t *testing.T) {
+	const size, events = 256 << 10, 20
+	v := crowded(t, memstore.New(), unhurried, httpd.Tight{Memory: 8 * size})
+	picture := hansard.Event{Data: []byte(`{"role":"user","content":[{"type":"image","source":{"type":"base64","media_type":"image/png","data":"` + strings.Repeat("A", size) + `"}}]}`)}
+	for range events {
+		if _, err := v.store.Append(t.Context(), "s", hansard.Batch{Create: true, Events: []hansard.Event{picture}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	res, err := http.ReadResponse(bufio.NewReader(v.begin("GET /v1/sessions/s/events?view=parts", "Accept: application/x-ndjson\r\nConnection: close\r\n", "")), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	body, err := io.ReadAll(res.Body)
+	if lines := bytes.Count(body, []byte("\n")); err != nil || lines != events || bytes.Contains(body, []byte(`"problem"`)) {
+		t.Errorf("%s, %d lines of %d, %v: %.300s", res.Status, lines, events, err, body[max(0, len(body)-300):])
+	}
+}
+
 // slowReads lets reads begin, and holds them until it is let go.
 type slowReads struct {
 	hansard.Store
