@@ -91,7 +91,17 @@ func (s *Server) afterID(r *http.Request, p *params, after hansard.Seq) (hansard
 		p.fail("after_id", "give one of after and after_id")
 		return after, nil
 	}
-	e, err := s.event(r.Context(), sessionID(r), p.text("after_id"))
+	return s.seqOf(r.Context(), sessionID(r), p.text("after_id"))
+}
+
+// seqOf is the seq of the event with an id.
+func (s *Server) seqOf(ctx context.Context, id hansard.SessionID, event string) (hansard.Seq, error) {
+	room := s.room(ctx)
+	defer room.free()
+	if err := room.read(ctx); err != nil {
+		return 0, err
+	}
+	e, err := s.event(ctx, id, event)
 	return e.Seq, err
 }
 

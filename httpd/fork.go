@@ -42,11 +42,9 @@ func (s *Server) forkSession(w http.ResponseWriter, r *http.Request) error {
 	case given.AtID != nil && *given.AtID == "":
 		return &hansard.InvalidError{Field: "at_id", Reason: "it is empty"}
 	case given.AtID != nil:
-		for e, err := range s.store.Read(r.Context(), sessionID(r), hansard.Range{ID: *given.AtID}) {
-			if err != nil {
-				return err
-			}
-			f.At = e.Seq
+		var err error
+		if f.At, err = s.seqOf(r.Context(), sessionID(r), *given.AtID); err != nil {
+			return err
 		}
 	}
 	if given.As != nil {

@@ -289,6 +289,46 @@ func TestGreedyReading(t *testing.T) {
 	}
 }
 
+// TestGreedyReadingBeside: events that are read only for their seq, or for a preview, are read by a
+// few requests at a time, too.
+func TestGreedyReadingBeside(t *testing.T) {
+	const reading, requests = 3, 12
+	for name, c := range map[string]struct{ line, body string }{
+		"after an id":           {"GET /v1/sessions/s/events?after_id=first", ""},
+		"followed after an id":  {"GET /v1/sessions/s/events/stream?after_id=first", ""},
+		"forked at an id":       {"POST /v1/sessions/s/fork", `{"at_id":"first"}`},
+		"a session's preview":   {"GET /v1/sessions/s?preview", ""},
+		"a list, with previews": {"GET /v1/sessions?preview", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			store := &slowReads{Store: memstore.New(), letGo: make(chan struct{})}
+			v := crowded(t, store, unhurried, httpd.Tight{Reading: reading})
+			first := hansard.Event{ID: "first", Role: "user", Data: []byte(`"one"`)}
+			if _, err := v.store.Append(t.Context(), "s", hansard.Batch{Create: true, Events: []hansard.Event{first}}); err != nil {
+				t.Fatal(err)
+			}
+			var conns []net.Conn
+			for range requests {
+				conns = append(conns, v.begin(c.line, fmt.Sprintf("Connection: close\r\nContent-Type: application/json\r\nContent-Length: %d\r\n", len(c.body)), c.body))
+			}
+			eventually(t, "all have begun", func() bool { return v.server.Busy() == requests && store.under.Load() >= reading })
+			if under := store.under.Load(); under != reading {
+				t.Errorf("%d read at a time", under)
+			}
+			close(store.letGo)
+			for _, conn := range conns {
+				res, err := http.ReadResponse(bufio.NewReader(conn), nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if res.StatusCode >= 300 {
+					t.Error(res.Status)
+				}
+			}
+		})
+	}
+}
+
 // TestGreedyMessageLate: a message that does not arrive in time ends its connection, and the
 // memory for it is released.
 func TestGreedyMessageLate(t *testing.T) {

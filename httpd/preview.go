@@ -42,7 +42,7 @@ type preview struct {
 // of returns the first prompt of a session that has no title; empty if there is none, or
 // if the session can't be read: that must not fail the list. It reads at most left
 // bytes, and subtracts what it read.
-func (p *previews) of(ctx context.Context, store hansard.Store, info *hansard.Info, left *int) string {
+func (p *previews) of(ctx context.Context, store hansard.Store, room *room, info *hansard.Info, left *int) string {
 	if info.Title != "" || info.LastSeq == 0 {
 		return ""
 	}
@@ -53,6 +53,12 @@ func (p *previews) of(ctx context.Context, store hansard.Store, info *hansard.In
 		known, ok = p.old[key]
 	}
 	p.mu.Unlock()
+	if !ok || known.last != info.LastSeq { // else nothing is read
+		if room.read(ctx) != nil {
+			return known.text
+		}
+		defer room.rest()
+	}
 	if ok && known.settled && known.last != info.LastSeq && known.seq > 0 {
 		ok = stillThere(ctx, store, info.ID, known.seq, left)
 		known.last = info.LastSeq

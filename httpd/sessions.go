@@ -100,6 +100,8 @@ func (s *Server) writeSessions(w http.ResponseWriter, r *http.Request, q hansard
 	defer room.free()
 	body, last, n, more := []byte(`{"sessions":[`), "", 0, false
 	previewing := previewPageBytes
+	reading := s.room(r.Context()) // for the previews
+	defer reading.free()
 	for info, err := range s.store.List(r.Context(), q) {
 		if err != nil {
 			return err
@@ -122,7 +124,7 @@ func (s *Server) writeSessions(w http.ResponseWriter, r *http.Request, q hansard
 		}
 		session := describe(info)
 		if preview {
-			session.Preview = s.previews.of(r.Context(), s.store, &info, &previewing)
+			session.Preview = s.previews.of(r.Context(), s.store, reading, &info, &previewing)
 		}
 		body, last = append(body, wire.Marshal(session)...), session.Cursor
 	}
@@ -233,7 +235,9 @@ func (s *Server) getSession(w http.ResponseWriter, r *http.Request) error {
 	}
 	session := describe(info)
 	left := previewPageBytes
-	session.Preview = s.previews.of(r.Context(), s.store, &info, &left)
+	reading := s.room(r.Context())
+	defer reading.free()
+	session.Preview = s.previews.of(r.Context(), s.store, reading, &info, &left)
 	w.Header().Set("ETag", markedTag(info.LastSeq, session))
 	return writeJSON(w, http.StatusOK, session)
 }
