@@ -129,7 +129,9 @@ func (s *Streams) makeFork(ctx context.Context, id hansard.SessionID, source *co
 		return nil, nil, false, err
 	}
 	if asked.Forked.Sub > 0 {
-		beyond, err := s.beyond(ctx, source, parent.ID, asked.Forked)
+		room := s.opt.Room(ctx)
+		defer room.Free()
+		beyond, err := s.beyond(ctx, room, source, parent.ID, asked.Forked)
 		if err != nil {
 			return nil, nil, false, err
 		}
@@ -217,8 +219,9 @@ func withDurable(state json.RawMessage, c *config) (json.RawMessage, error) {
 	return wire.Marshal(members), nil
 }
 
-// beyond returns what a sub-offset adds: that many messages, or bytes of the next chunk.
-func (s *Streams) beyond(ctx context.Context, c *config, id hansard.SessionID, o *origin) (out []hansard.Event, err error) {
+// beyond returns what a sub-offset adds: that many messages, or bytes of the next chunk. It is
+// appended as one batch, so no more is read than one may have.
+func (s *Streams) beyond(ctx context.Context, room Room, c *config, id hansard.SessionID, o *origin) (out []hansard.Event, err error) {
 	if c.json() && o.Sub > hansard.MaxBatchEvents {
 		return nil, malformed("the %s is larger than a request may have messages", headerForkSub)
 	}
@@ -227,13 +230,26 @@ func (s *Streams) beyond(ctx context.Context, c *config, id hansard.SessionID, o
 	if c.Closed != nil {
 		rng.Before = c.Closed.Tail + 1
 	}
+	if err := room.Read(ctx); err != nil {
+		return nil, err
+	}
+	defer room.Rest()
+	size := 0
 	for e, err := range s.store.Read(ctx, id, rng) {
 		if err != nil {
 			return nil, err
 		}
 		content, ok := rd.content(&e)
+		if !ok {
+			continue
+		}
+		if size += len(content); size > hansard.MaxBatchBytes {
+			return nil, &hansard.InvalidError{Field: headerForkSub, TooLarge: true, Reason: "what it adds is larger than one request may append"}
+		}
+		if _, err := room.Fit(ctx, true, 2*len(content)); err != nil {
+			return nil, err
+		}
 		switch {
-		case !ok:
 		case !c.json():
 			if o.Sub > int64(len(content)) {
 				return nil, malformed("the %s is past the end of what was appended there", headerForkSub)

@@ -3,6 +3,10 @@ package durable
 import (
 	"context"
 	"encoding/json"
+	"errors"
+	"iter"
+	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -11,6 +15,44 @@ import (
 	"hansard"
 	"hansard/memstore"
 )
+
+// counting is a store that counts the events that are read.
+type counting struct {
+	hansard.Store
+	read atomic.Int64
+}
+
+func (c *counting) Read(ctx context.Context, id hansard.SessionID, r hansard.Range) iter.Seq2[hansard.Event, error] {
+	return func(yield func(hansard.Event, error) bool) {
+		for e, err := range c.Store.Read(ctx, id, r) {
+			c.read.Add(1)
+			if !yield(e, err) {
+				return
+			}
+		}
+	}
+}
+
+// TestForkTooLarge: a fork whose sub-offset adds more than one request may append is refused before
+// that is read, and leaves nothing behind.
+func TestForkTooLarge(t *testing.T) {
+	store := &counting{Store: memstore.New()}
+	w := newWorld(t, store, Options{})
+	message := `"` + strings.Repeat("x", hansard.MaxBatchBytes/4) + `"`
+	const messages = 12
+	w.must(201, "PUT", "s", "", asJSON...)
+	for range messages {
+		w.must(204, "POST", "s", message, asJSON...)
+	}
+	from := []string{headerFork, Prefix + "s", headerForkOffset, offsetStart, headerForkSub, strconv.Itoa(messages)}
+	w.refused(413, "too-large", "PUT", "f", "", from...)
+	if read := store.read.Load(); read > 4 {
+		t.Errorf("%d events were read", read)
+	}
+	if _, err := store.Stat(t.Context(), "f"); !errors.Is(err, hansard.ErrNotFound) {
+		t.Errorf("it is there: %v", err)
+	}
+}
 
 // crashing is a store that fails appends on demand.
 type crashing struct {
