@@ -7,6 +7,7 @@ import (
 	"reflect"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"hansard"
@@ -83,6 +84,20 @@ func (s *Store) reserved(ctx context.Context, f func(conn *pgxpool.Conn) error) 
 	}
 	defer conn.Release()
 	return f(conn)
+}
+
+// execReserved executes one statement that needs such a connection.
+func (s *Store) execReserved(ctx context.Context, sql string, args ...any) (tag pgconn.CommandTag, err error) {
+	err = s.reserved(ctx, func(conn *pgxpool.Conn) error {
+		tag, err = conn.Exec(ctx, sql, args...)
+		return err
+	})
+	return tag, err
+}
+
+// rowReserved is execReserved for a statement that returns one row.
+func (s *Store) rowReserved(ctx context.Context, into []any, sql string, args ...any) error {
+	return s.reserved(ctx, func(conn *pgxpool.Conn) error { return conn.QueryRow(ctx, sql, args...).Scan(into...) })
 }
 
 // sendAlone stores a combined group by a statement of its own.

@@ -288,11 +288,14 @@ const (
 
 // pruneAttachments removes attachments that no event named for a day, and abandoned uploads.
 func (s *Store) pruneAttachments(ctx context.Context) ([]string, error) {
-	rows, err := s.pool.Query(ctx, condemnUnnamed)
-	if err != nil {
-		return nil, err
-	}
-	removed, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	var removed []string
+	err := s.reserved(ctx, func(conn *pgxpool.Conn) error {
+		rows, err := conn.Query(ctx, condemnUnnamed)
+		if err == nil {
+			removed, err = pgx.CollectRows(rows, pgx.RowTo[string])
+		}
+		return err
+	})
 	if err == nil {
 		s.sweepUploads(ctx) // what it does not finish is left to the next sweep
 	}
@@ -301,7 +304,7 @@ func (s *Store) pruneAttachments(ctx context.Context) ([]string, error) {
 
 // purgeAttachments removes all attachments of a deleted session.
 func (s *Store) purgeAttachments(ctx context.Context, id hansard.SessionID) error {
-	if _, err := s.pool.Exec(ctx, condemn, string(id)); err != nil {
+	if _, err := s.execReserved(ctx, condemn, string(id)); err != nil {
 		return err
 	}
 	return s.dropUploads(ctx, id, "", lastUpload)
@@ -309,7 +312,7 @@ func (s *Store) purgeAttachments(ctx context.Context, id hansard.SessionID) erro
 
 // dropUpload removes an upload that has not become an attachment.
 func (s *Store) dropUpload(ctx context.Context, id hansard.SessionID, upload string) (done bool) {
-	tag, err := s.pool.Exec(ctx, abandon, string(id), upload)
+	tag, err := s.execReserved(ctx, abandon, string(id), upload)
 	if err != nil || tag.RowsAffected() == 0 {
 		return err == nil
 	}
@@ -320,7 +323,7 @@ func (s *Store) dropUpload(ctx context.Context, id hansard.SessionID, upload str
 // which lead to the parts.
 func (s *Store) dropUploads(ctx context.Context, id hansard.SessionID, first, last string) error {
 	for upload, n := first, -1; ; {
-		err := s.pool.QueryRow(ctx, dropParts, string(id), upload, n, last).Scan(&upload, &n)
+		err := s.rowReserved(ctx, []any{&upload, &n}, dropParts, string(id), upload, n, last)
 		if errors.Is(err, pgx.ErrNoRows) {
 			break
 		}
@@ -328,7 +331,7 @@ func (s *Store) dropUploads(ctx context.Context, id hansard.SessionID, first, la
 			return err
 		}
 	}
-	_, err := s.pool.Exec(ctx, dropRows, string(id), first, last)
+	_, err := s.execReserved(ctx, dropRows, string(id), first, last)
 	return err
 }
 

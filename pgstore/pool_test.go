@@ -2,6 +2,7 @@ package pgstore
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -123,4 +124,39 @@ func TestSearchesLeaveConnections(t *testing.T) {
 			t.Error(o.err)
 		}
 	}
+}
+
+// broken is an upload that ends in an error once it may.
+type broken struct{ begun, end chan struct{} }
+
+func (b broken) Read([]byte) (int, error) {
+	b.begun <- struct{}{}
+	<-b.end
+	return 0, errors.New("broken off")
+}
+
+// TestRemovalsLeaveConnections: while no commit is answered, because the synchronous standby is
+// gone, sessions are read, however many uploads are broken off and have to be removed.
+func TestRemovalsLeaveConnections(t *testing.T) {
+	t.Parallel() // with a server of its own
+	server := pgtest.New(t)
+	s := newBlockingAt(t, server, server.Schema(t)+"&pool_max_conns=4")
+	upload := broken{make(chan struct{}), make(chan struct{})}
+	var attached []<-chan outcome[hansard.Attachment]
+	for range 10 {
+		attached = append(attached, later(func() (hansard.Attachment, error) { return s.Attach(t.Context(), "s", upload) }))
+		<-upload.begun
+	}
+	s.server.Reload(t, "synchronous_standby_names = 'gone'")
+	s.server.Until(t, "SELECT current_setting('synchronous_standby_names') = 'gone'")
+	close(upload.end)
+	for _, a := range attached {
+		if o := <-a; o.err == nil {
+			t.Error("it was attached")
+		}
+	}
+	s.server.Until(t, fmt.Sprintf("SELECT count(*) >= %d FROM pg_stat_activity WHERE wait_event = 'SyncRep'", cap(s.mayLock)))
+	soon(t, "a session is read", later(func() (hansard.Info, error) { return s.Stat(t.Context(), "s") }))
+	s.server.Reload(t, "synchronous_standby_names = ''")
+	s.server.Until(t, fmt.Sprintf("SELECT count(*) = 0 FROM %s.hansard_attachments", schemaIn(t, s)))
 }

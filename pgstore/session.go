@@ -139,11 +139,11 @@ const (
 // purge removes the events, words and attachments of a deleted session. If it fails, a later
 // sweep or Prune finishes the work.
 func (s *Store) purge(ctx context.Context, id hansard.SessionID) error {
-	if _, err := s.pool.Exec(ctx, purgeWords, string(id)); err != nil {
+	if _, err := s.execReserved(ctx, purgeWords, string(id)); err != nil {
 		return err
 	}
 	for after := int64(0); ; {
-		if err := s.pool.QueryRow(ctx, purgeSome, string(id), after).Scan(&after); err != nil {
+		if err := s.rowReserved(ctx, []any{&after}, purgeSome, string(id), after); err != nil {
 			return err
 		}
 		if after == 0 {
@@ -153,7 +153,7 @@ func (s *Store) purge(ctx context.Context, id hansard.SessionID) error {
 	if err := s.purgeAttachments(ctx, id); err != nil {
 		return err
 	}
-	_, err := s.pool.Exec(ctx, purged, string(id))
+	_, err := s.execReserved(ctx, purged, string(id))
 	return err
 }
 

@@ -71,7 +71,8 @@ type Store struct {
 	// has locked their row, so that some connections are left for other calls.
 	mayWait chan struct{}
 	// mayLock bounds all writes that wait for such a row: those appends, calls about turns and
-	// others that are decided with the row locked, uploads, and the words that searches add.
+	// others that are decided with the row locked, uploads, removals, and the words that searches
+	// add.
 	// mayCommit bounds the commits that wait for no row. Together they leave a connection for
 	// reads, even if no commit is answered.
 	mayLock, mayCommit chan struct{}

@@ -161,7 +161,7 @@ func (s *Store) fillTerms(ctx context.Context) error {
 			ids, titles, labels = append(ids, t.id), append(titles, t.title), append(labels, t.labels)
 			terms = append(terms, termsOf(hansard.SessionID(t.id), t.title, have))
 		}
-		done, err := s.pool.Exec(ctx, say, ids, titles, labels, terms)
+		done, err := s.execReserved(ctx, say, ids, titles, labels, terms)
 		if err != nil || done.RowsAffected() == 0 {
 			return err
 		}

@@ -163,7 +163,7 @@ func (s *Store) dequeue(c *claim) {
 		s.background(func(ctx context.Context) {
 			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), staleTicket)
 			defer cancel()
-			if _, err := s.pool.Exec(ctx, dropTicket, string(c.id), c.ticket); err == nil { // if it fails, the ticket goes stale
+			if _, err := s.execReserved(ctx, dropTicket, string(c.id), c.ticket); err == nil { // if it fails, the ticket goes stale
 				s.hub.changed(c.id, 0) // the turn may be free, for whoever came after it
 			}
 		})
