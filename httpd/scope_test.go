@@ -555,6 +555,32 @@ func TestScopeWatcherFails(t *testing.T) {
 	}
 }
 
+// busyWith is a store that is too busy to describe one session.
+type busyWith struct {
+	*memstore.Store
+	id hansard.SessionID
+}
+
+func (s busyWith) Stat(ctx context.Context, id hansard.SessionID) (hansard.Info, error) {
+	if id == s.id {
+		return hansard.Info{}, &hansard.BusyError{}
+	}
+	return s.Store.Stat(ctx, id)
+}
+
+// TestScopeOriginsFail: a list of the sessions to copy does not leave one out in silence because
+// the store could not tell whether it is in the scope of a label.
+func TestScopeOriginsFail(t *testing.T) {
+	v := serve(t, busyWith{memstore.New(), "s2"})
+	v.addLabelled()
+	for _, id := range []string{"s1", "s2", "s3"} {
+		v.must(201, "POST", "/v1/sessions", `{"id":"`+id+`"}`, v.as("it")...)
+	}
+	if got := v.ask("GET", "/v1/origins", "", v.as("it")...); !strings.Contains(string(got.body), `"s1"`) || !strings.Contains(string(got.body), `{"problem":{"type":"/problems/busy"`) {
+		t.Errorf("%d %s", got.status, got.body)
+	}
+}
+
 // TestScopeChangesWhileUploading: nothing is attached to a session that leaves the scope before
 // all has arrived.
 func TestScopeChangesWhileUploading(t *testing.T) {
