@@ -3,6 +3,8 @@ package httpd
 import (
 	"context"
 	"errors"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -139,6 +141,7 @@ func (l *live) watch() {
 // look ends what withdrawn tokens have under way and forgets unused ones. It
 // reports whether anything is left to watch.
 func (l *live) look(now time.Time) bool {
+	gone := l.withdrawn()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for hash, u := range l.users {
@@ -147,7 +150,7 @@ func (l *live) look(now time.Time) bool {
 				delete(u.turns, g)
 			}
 		}
-		if _, ok := l.access.Who(u.token); !ok {
+		if gone[u] {
 			delete(l.users, hash)
 			u.end(errTokenGone)
 			l.server.giveBackAll(u.turns)
@@ -164,6 +167,21 @@ func (l *live) look(now time.Time) bool {
 	}
 	l.watching = len(l.users)+len(l.accounts) > 0
 	return l.watching
+}
+
+// withdrawn returns the users whose tokens are no longer valid. It asks without the lock, which
+// every request takes: to check the signatures of many narrowed tokens takes long.
+func (l *live) withdrawn() map[*user]bool {
+	l.mu.Lock()
+	users := slices.Collect(maps.Values(l.users))
+	l.mu.Unlock()
+	gone := map[*user]bool{}
+	for _, u := range users {
+		if _, ok := l.access.Who(u.token); !ok {
+			gone[u] = true
+		}
+	}
+	return gone
 }
 
 // giveBackAll releases the turns of a withdrawn token: nobody could renew or release

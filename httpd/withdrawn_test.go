@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -258,5 +259,54 @@ func TestWithdrawnSlow(t *testing.T) {
 	res, err := http.ReadResponse(bufio.NewReader(body), nil)
 	if err != nil || res.StatusCode != 401 {
 		t.Errorf("the body that never came: %+v, %v", res, err)
+	}
+}
+
+// slowAccess takes its time for one token, once it is armed.
+type slowAccess struct {
+	httpd.Access
+	token        string
+	armed        atomic.Bool
+	asked, letGo chan struct{}
+}
+
+func (a *slowAccess) Who(token string) (httpd.Pass, bool) {
+	if token == a.token && a.armed.CompareAndSwap(true, false) {
+		a.asked <- struct{}{}
+		<-a.letGo
+	}
+	return a.Access.Who(token)
+}
+
+// TestWithdrawnSlowly: while it is checked whether the tokens in use are still valid, which takes
+// long for many or where somebody else has to be asked, requests are answered.
+func TestWithdrawnSlowly(t *testing.T) {
+	access := &slowAccess{asked: make(chan struct{}), letGo: make(chan struct{})}
+	v := serveMemory(t, func(o *httpd.Options) { access.Access, o.Access = o.Access, access })
+	v.say("s", "one")
+	access.token = v.tokens["reader"]
+	waiting, done := make(chan reply, 1), make(chan reply, 1)
+	go func() {
+		got, _ := v.try("GET", "/v1/sessions/s/events?after=1&wait_ms=60000", "", v.as("reader")...)
+		waiting <- got
+	}()
+	eventually(t, "it waits", func() bool { return v.server.Following() == 1 })
+	access.armed.Store(true)
+	<-access.asked
+	go func() {
+		got, _ := v.try("POST", "/v1/sessions/s/events", `{"events":[{"data":2}]}`)
+		done <- got
+	}()
+	select {
+	case got := <-done:
+		if got.status != 201 {
+			t.Errorf("another token: %d %s", got.status, got.body)
+		}
+	case <-time.After(waitMax):
+		t.Error("a request waits for the check of another token")
+	}
+	close(access.letGo)
+	if got := <-waiting; got.status != 200 {
+		t.Errorf("the one that waited: %d %s", got.status, got.body)
 	}
 }
