@@ -404,6 +404,10 @@ func TestGreedyCounts(t *testing.T) {
 	d := v.socket("greedy")
 	d.send(`{"op":"follow","session":"s8","after":1}`)
 	d.next("following")
+	// It was no failure of the server: otherwise a token could fill the log.
+	if log := v.log.String(); strings.Contains(log, "level=ERROR") {
+		t.Errorf("the log:\n%s", log)
+	}
 }
 
 // TestGreedyConnections: a client that opens many connections, with a token or without, leaves

@@ -236,8 +236,13 @@ func (s *Server) told(r *http.Request, err error) *wire.Problem {
 	p := *wire.ProblemOf(masked(r.Context(), err))
 	id, _ := r.Context().Value(requestKey{}).(string)
 	p.Instance = "urn:uuid:" + id
-	if p.Status >= 500 && p.Type != wire.ProblemType("damaged") && p.Type != wire.ProblemType("closing") {
-		s.log.Error("failed", "request", id, "type", p.Type, "error", wire.Scrub(err.Error()))
+	switch p.Type {
+	case wire.ProblemType("damaged"), wire.ProblemType("closing"):
+	case wire.ProblemType("overloaded"): // the client asks for too much, as often as it likes
+	default:
+		if p.Status >= 500 {
+			s.log.Error("failed", "request", id, "type", p.Type, "error", wire.Scrub(err.Error()))
+		}
 	}
 	s.metrics.problem(p.Type)
 	return &p
