@@ -239,6 +239,7 @@ func TestGreedyLinesInView(t *testing.T) {
 type slowReads struct {
 	hansard.Store
 	under atomic.Int64
+	last  atomic.Value // the session of the newest
 	letGo chan struct{}
 }
 
@@ -246,6 +247,7 @@ func (s *slowReads) Read(ctx context.Context, id hansard.SessionID, r hansard.Ra
 	return func(yield func(hansard.Event, error) bool) {
 		s.under.Add(1)
 		defer s.under.Add(-1)
+		s.last.Store(id)
 		<-s.letGo
 		s.Store.Read(ctx, id, r)(yield)
 	}
@@ -326,6 +328,41 @@ func TestGreedyReadingBeside(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestGreedyReadingFollowers: however many followers of one token are behind, only a few of them
+// read the store at a time, others have their own, and in the end all get the events.
+func TestGreedyReadingFollowers(t *testing.T) {
+	const reading, followers = 3, 12
+	store := &slowReads{Store: memstore.New(), letGo: make(chan struct{})}
+	v := crowded(t, store, unhurried, httpd.Tight{Reading: reading})
+	v.say("s", "one")
+	v.say("other", "one")
+	var streams []*bufio.Reader
+	for range followers {
+		streams = append(streams, bufio.NewReader(v.begin("GET /v1/sessions/s/events/stream", "", "")))
+	}
+	eventually(t, "all follow", func() bool { return v.server.Following() == followers && store.under.Load() >= reading })
+	v.tokens["reader"] = v.tokens["admin"]
+	admin := v.stream("other", "", "0") // is served after those
+	eventually(t, "another token reads, too", func() bool { return store.last.Load() == hansard.SessionID("other") })
+	if under := store.under.Load(); under != reading+1 {
+		t.Errorf("%d of the one token read at a time", under-1)
+	}
+	close(store.letGo)
+	for e, err := admin.next(); e.id != "1"; e, err = admin.next() {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, in := range streams {
+		for line := ""; line != "id: 1\n"; {
+			var err error
+			if line, err = in.ReadString('\n'); err != nil {
+				t.Fatal(err)
+			}
+		}
 	}
 }
 

@@ -339,11 +339,12 @@ func (h *hub) next(ctx context.Context, p *pump, after hansard.Seq) (frames []fr
 // that much for each of them.
 func (h *hub) catchUp(ctx context.Context, what followed, after hansard.Seq) (frames []frame, free func(), err error) {
 	for want := int64(takeBytes); ; {
-		room, err := h.room(ctx, want)
+		charged, err := h.room(ctx, want)
 		if err != nil {
 			return nil, nil, err
 		}
-		frames, err := h.readServed(ctx, what, after)
+		room := &room{load: charged, account: callerOf(ctx).account, closing: h.ctx}
+		frames, err := h.readServed(ctx, room, what, after)
 		size := int64(0)
 		for i := range frames {
 			size += int64(frames[i].size())
@@ -359,12 +360,17 @@ func (h *hub) catchUp(ctx context.Context, what followed, after hansard.Seq) (fr
 	}
 }
 
-func (h *hub) readServed(ctx context.Context, what followed, after hansard.Seq) ([]frame, error) {
+func (h *hub) readServed(ctx context.Context, room *room, what followed, after hansard.Seq) ([]frame, error) {
 	done, err := h.service.begin(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer done(0)
+	// Only now: while it waits to be served it must not keep others of its token from reading.
+	if err := room.read(ctx); err != nil {
+		return nil, err
+	}
+	defer room.rest()
 	return h.read(ctx, what, after, takeEvents, takeBytes)
 }
 
