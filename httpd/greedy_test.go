@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -639,3 +640,67 @@ func TestGreedyFollowers(t *testing.T) {
 	c.next("following")
 	c.events("s0", 0, 4)
 }
+
+// TestGreedyLargeEvent: followers that read the beginning of a large event, and no more, do not
+// each hold a copy of it in the server.
+func TestGreedyLargeEvent(t *testing.T) {
+	const size, followers = 8 << 20, 24
+	for name, begin := range map[string]func(v *served) io.Reader{
+		"streams": func(v *served) io.Reader {
+			in := bufio.NewReaderSize(v.begin("GET /v1/sessions/s/events/stream?after=1", "", ""), 16)
+			for line := ""; line != ": following\n"; {
+				var err error
+				if line, err = in.ReadString('\n'); err != nil {
+					v.t.Fatal(err)
+				}
+			}
+			return readerFunc(func([]byte) (int, error) {
+				for line := ""; line != "id: 2\n"; {
+					var err error
+					if line, err = in.ReadString('\n'); err != nil {
+						return 0, err
+					}
+				}
+				return 0, nil
+			})
+		},
+		"sockets": func(v *served) io.Reader {
+			c := v.socket("greedy")
+			c.send(`{"op":"follow","session":"s","after":1}`)
+			c.next("following")
+			return readerFunc(func(p []byte) (int, error) {
+				_, in, err := c.Reader(c.ctx)
+				if err != nil {
+					return 0, err
+				}
+				return in.Read(p)
+			})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			v := crowded(t, memstore.New(), unhurried, httpd.Tight{})
+			v.say("s", "one")
+			var all []io.Reader
+			for range followers {
+				all = append(all, begin(v))
+			}
+			eventually(t, "all follow", func() bool { return v.server.Following() == followers })
+			v.say("s", strings.Repeat("x", size))
+			for _, in := range all {
+				if _, err := in.Read(make([]byte, 16)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			var mem runtime.MemStats
+			runtime.GC()
+			runtime.ReadMemStats(&mem)
+			if mem.HeapAlloc > followers*size/2 {
+				t.Errorf("%d MiB are in memory", mem.HeapAlloc>>20)
+			}
+		})
+	}
+}
+
+type readerFunc func([]byte) (int, error)
+
+func (f readerFunc) Read(p []byte) (int, error) { return f(p) }

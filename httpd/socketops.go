@@ -132,19 +132,28 @@ func (k *socket) events(ctx context.Context, f *following, head []byte, frames [
 	defer k.givePen()
 	buf := buffers.Get().(*[]byte)
 	defer buffers.Put(buf)
-	message := append((*buf)[:0], head...)
-	for i, e := range frames {
-		if i > 0 {
-			message = append(message, ',')
-		}
-		message = append(message, e.line...)
+	size := len(head) + len(frames) + 1 // with the commas and the end
+	for _, e := range frames {
+		size += len(e.line)
 	}
-	*buf = append(message, ']', '}')
-	defer done(len(*buf))
+	defer done(size)
 	k.mu.Lock()
 	f.last = frames[len(frames)-1].seq
 	k.mu.Unlock()
-	return k.send(*buf)
+	return k.sendBy(size, func(send func([]byte) error) error {
+		message := &gathered{buf: append((*buf)[:0], head...), send: send}
+		defer func() { *buf = message.buf }()
+		for i, e := range frames {
+			if i > 0 {
+				message.buf = append(message.buf, ',')
+			}
+			if err := message.add(e.line); err != nil {
+				return err
+			}
+		}
+		message.buf = append(message.buf, ']', '}')
+		return message.flush()
+	})
 }
 
 // ended tells the client that there will be no more events of a session, and why.

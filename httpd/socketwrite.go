@@ -67,9 +67,15 @@ func (k *socket) givePen() { <-k.pen }
 // send sends a message, in parts if it is large: a client that reads some of it is not
 // gone. The caller holds the pen.
 func (k *socket) send(message []byte) error {
+	return k.sendBy(len(message), func(send func([]byte) error) error { return send(message) })
+}
+
+// sendBy is send for a message of a given size. If it is not large all of it has to be sent at
+// once.
+func (k *socket) sendBy(size int, write func(send func([]byte) error) error) error {
 	k.patience.begin()
 	defer k.patience.done()
-	err := k.sendParts(message)
+	err := k.sendParts(size, write)
 	if err != nil {
 		k.cancel(err)
 		_ = k.conn.CloseNow()
@@ -77,21 +83,27 @@ func (k *socket) send(message []byte) error {
 	return err
 }
 
-func (k *socket) sendParts(message []byte) error {
-	if len(message) <= linesChunk {
-		return k.conn.Write(k.ctx, websocket.MessageText, message)
+func (k *socket) sendParts(size int, write func(send func([]byte) error) error) error {
+	if size <= linesChunk {
+		return write(func(message []byte) error { return k.conn.Write(k.ctx, websocket.MessageText, message) })
 	}
 	w, err := k.conn.Writer(k.ctx, websocket.MessageText)
 	if err != nil {
 		return err
 	}
-	for len(message) > 0 {
-		part := message[:min(len(message), linesChunk)]
-		if _, err := w.Write(part); err != nil {
-			return err
+	err = write(func(message []byte) error {
+		for len(message) > 0 {
+			part := message[:min(len(message), linesChunk)]
+			if _, err := w.Write(part); err != nil {
+				return err
+			}
+			k.patience.begin()
+			message = message[len(part):]
 		}
-		k.patience.begin()
-		message = message[len(part):]
+		return nil
+	})
+	if err != nil {
+		return err
 	}
 	return w.Close()
 }

@@ -142,22 +142,60 @@ func (st *sse) events(ctx context.Context, frames []frame) error {
 	}
 	buf := buffers.Get().(*[]byte)
 	defer buffers.Put(buf)
-	out := (*buf)[:0]
-	for _, f := range frames {
-		out = append(out, "id: "...)
-		out = strconv.AppendUint(out, uint64(f.seq), 10)
-		out = append(out, "\ndata: "...)
-		out = append(out, f.line...)
-		out = append(out, "\n\n"...)
-	}
-	*buf = out
-	defer done(len(out))
+	out := &gathered{buf: (*buf)[:0], send: st.send}
+	defer func() { *buf = out.buf; done(out.size) }()
 	st.last.Store(uint64(frames[len(frames)-1].seq))
-	return st.write(out)
+	defer st.patience.done()
+	for _, f := range frames {
+		out.buf = append(out.buf, "id: "...)
+		out.buf = strconv.AppendUint(out.buf, uint64(f.seq), 10)
+		out.buf = append(out.buf, "\ndata: "...)
+		if err := out.add(f.line); err != nil {
+			return err
+		}
+		out.buf = append(out.buf, "\n\n"...)
+	}
+	if err := out.flush(); err != nil {
+		return err
+	}
+	return st.w.control.Flush()
 }
 
 // buffers hold what is being written to followers.
 var buffers = sync.Pool{New: func() any { return new([]byte) }}
+
+// gathered is what is being written to a follower: small pieces are gathered in a buffer, large
+// ones sent as they are. All followers share the frames; if each had a copy of a large one, many
+// that read nothing would take many times its size.
+type gathered struct {
+	buf  []byte
+	size int // of what was sent
+	send func([]byte) error
+}
+
+// add adds a piece that may be large. Others are appended to the buffer.
+func (g *gathered) add(piece []byte) error {
+	if len(g.buf)+len(piece) <= linesChunk {
+		g.buf = append(g.buf, piece...)
+		return nil
+	}
+	if err := g.flush(); err != nil {
+		return err
+	}
+	if len(piece) <= linesChunk {
+		g.buf = append(g.buf, piece...)
+		return nil
+	}
+	g.size += len(piece)
+	return g.send(piece)
+}
+
+func (g *gathered) flush() error {
+	g.size += len(g.buf)
+	err := g.send(g.buf)
+	g.buf = g.buf[:0]
+	return err
+}
 
 // problem tells the client why there is no more.
 func (st *sse) problem(err error) {
@@ -167,6 +205,14 @@ func (st *sse) problem(err error) {
 
 func (st *sse) write(b []byte) error {
 	defer st.patience.done()
+	if err := st.send(b); err != nil {
+		return err
+	}
+	return st.w.control.Flush()
+}
+
+// send is write for a part of what is written. The caller ends the patience.
+func (st *sse) send(b []byte) error {
 	for len(b) > 0 {
 		part := b[:min(len(b), linesChunk)]
 		st.patience.begin()
@@ -175,5 +221,5 @@ func (st *sse) write(b []byte) error {
 		}
 		b = b[len(part):]
 	}
-	return st.w.control.Flush()
+	return nil
 }
