@@ -152,15 +152,11 @@ func (a *app) importFound(ctx context.Context, dry bool, own, paths []string, fi
 				return err
 			}
 		}
-		if len(own) > 0 {
-			if err := a.importOwn(ctx, s, own); err != nil {
-				return err
-			}
+		failed, err := a.importOwn(ctx, s, own)
+		if err == nil && len(sources) > 0 {
+			err = a.importSources(ctx, s, memory, sources)
 		}
-		if len(sources) == 0 {
-			return nil
-		}
-		return a.importSources(ctx, s, memory, sources)
+		return orFirst(err, failed)
 	})
 }
 

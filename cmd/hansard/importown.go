@@ -63,16 +63,46 @@ func isExport(path string) bool {
 	return err == nil && archive.Is(head)
 }
 
-// importOwn imports sessions exactly as they were exported.
-func (a *app) importOwn(ctx context.Context, s hansard.Store, files []string) error {
+// importOwn imports sessions exactly as they were exported. What can't be imported is reported
+// and does not keep the rest out: failed is then the error of the command.
+func (a *app) importOwn(ctx context.Context, s hansard.Store, files []string) (failed, err error) {
 	run := &copyRun{app: a, progress: newProgress(a.stderr)}
 	defer run.progress.done()
+	report := func(err error) error {
+		run.progress.done()
+		failed = &quietError{errors.New("not every export was imported")}
+		if err := a.out.Flush(); err != nil {
+			return err // earlier output comes before the message
+		}
+		a.report(ctx, err)
+		return nil
+	}
 	for _, file := range files {
-		if err := a.importExport(ctx, s, file, run); err != nil {
-			return fmt.Errorf("%s: %w", escapeLine(file), err)
+		err := a.importExport(ctx, s, file, run)
+		if err == nil {
+			continue
+		}
+		err = fmt.Errorf("%s: %w", escapeLine(file), err)
+		if !aboutExport(err) {
+			return nil, err
+		}
+		if err := report(err); err != nil {
+			return nil, err
 		}
 	}
-	return run.finish()
+	if run.sessions == 0 {
+		return failed, nil
+	}
+	if err := run.finish(); err != nil {
+		return failed, report(err)
+	}
+	return failed, nil
+}
+
+// aboutExport reports whether an error is about the file, not about the store.
+func aboutExport(err error) bool {
+	var path *fs.PathError
+	return errors.Is(err, archive.ErrBroken) || errors.As(err, &path) && hansard.Kind(err) == nil
 }
 
 func (a *app) importExport(ctx context.Context, s hansard.Store, file string, run *copyRun) (err error) {
