@@ -49,7 +49,8 @@ others still are, and the exit code is 1. A session that was deleted in the stor
 left out.
 
 With --watch it runs until it is interrupted: files that grow, and new ones, are
-imported within seconds; large ones less often.`,
+imported within seconds; large ones less often. Our own exports, which do not grow, are
+imported once, when it begins.`,
 		Example: `  hansard import
   hansard import --yes
   hansard import ~/.claude/projects --dry-run

@@ -22,6 +22,16 @@ func (a *app) importWatch(ctx context.Context, formats []importer.Format, paths 
 	case len(paths) == 0 && !yes:
 		return &usageError{"--watch without FILE or DIR imports everything it finds", "add --yes; hansard import lists what it finds"}
 	}
+	var own []string
+	if len(paths) > 0 && len(formats) > 1 {
+		var err error
+		if own, paths, err = ownExports(paths); err != nil {
+			return err
+		}
+		if len(paths) == 0 {
+			return &usageError{"--watch has nothing to watch: exports of Hansard do not grow", "import them without --watch"}
+		}
+	}
 	find := func(m *importer.Memory) ([]*importer.Source, error) {
 		if len(paths) == 0 {
 			return m.Discover(formats, importer.ThisMachine())
@@ -36,6 +46,10 @@ func (a *app) importWatch(ctx context.Context, formats []importer.Format, paths 
 	return a.withStore(creating, func(s hansard.Store) error {
 		memory := importer.OpenMemory(s, a.memoryPath())
 		defer a.saveMemory(memory)
+		failed, err := a.importOwn(ctx, s, own)
+		if err != nil {
+			return err
+		}
 		look := func() ([]*importer.Source, error) { return find(memory) }
 		w := &importer.Watcher{Engine: &importer.Engine{Store: s, Memory: memory}, Find: look, Report: a.watched, Pause: func(ctx context.Context) error {
 			if err := a.out.Flush(); err != nil {
@@ -47,7 +61,7 @@ func (a *app) importWatch(ctx context.Context, formats []importer.Format, paths 
 			}
 			return nil
 		}}
-		return w.Run(ctx)
+		return orFirst(w.Run(ctx), failed)
 	})
 }
 
