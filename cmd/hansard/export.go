@@ -50,6 +50,9 @@ overwritten.`,
 			if !ok {
 				return &usageError{fmt.Sprintf("there is no format %q", format), "the formats are " + strings.Join(exportNames(), ", ")}
 			}
+			if output == "-" {
+				output = ""
+			}
 			if output == "" && len(ids) > 1 && f.Name != "jsonl" {
 				return &usageError{"several sessions need a directory", "name one with -o; only jsonl takes them all in one stream"}
 			}
@@ -57,7 +60,7 @@ overwritten.`,
 		},
 	}
 	cmd.Flags().StringVar(&format, "format", "jsonl", "the `FORMAT`: "+strings.Join(exportNames(), ", "))
-	cmd.Flags().StringVarP(&output, "output", "o", "", "write to a new `FILE`, or into a directory")
+	cmd.Flags().StringVarP(&output, "output", "o", "", "write to a new `FILE`, or into a directory; - is standard output")
 	return cmd
 }
 
