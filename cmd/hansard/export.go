@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -35,7 +36,8 @@ as text.
 Sessions that were imported from Claude Code or Codex are written with their original
 records, byte for byte, forks including the records they share. With several sessions,
 or if -o names a directory, each gets a file of its own there; a file that exists is not
-overwritten.`,
+overwritten. With several sessions, one that can't be exported is reported and the others
+still are; the exit code is that of the first that failed.`,
 		Example: `  hansard export demo -o demo.jsonl
   hansard export demo --format html -o demo.html
   hansard export demo other --format md -o ./out/`,
@@ -112,6 +114,9 @@ func (a *app) exportOne(ctx context.Context, s hansard.Store, f exporter.Format,
 		return a.out.content(func(w io.Writer) error { return f.Write(ctx, s, id, w) })
 	}
 	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if errors.Is(err, fs.ErrExist) {
+		return &hinted{err, "an export replaces nothing: name another file or directory, or remove that file"}
+	}
 	if err != nil {
 		return err
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 
 	"github.com/spf13/cobra"
 
@@ -69,7 +70,8 @@ func (v *several) outcome() error {
 }
 
 func aboutSession(err error) bool {
-	for _, e := range []error{hansard.ErrNotFound, hansard.ErrDeleted, hansard.ErrHeld, hansard.ErrFenced, hansard.ErrDamaged} {
+	for _, e := range []error{hansard.ErrNotFound, hansard.ErrDeleted, hansard.ErrHeld, hansard.ErrFenced, hansard.ErrDamaged,
+		fs.ErrExist} { // of the session's export
 		if errors.Is(err, e) {
 			return true
 		}
