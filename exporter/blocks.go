@@ -123,6 +123,9 @@ func anthropicBlocks(s *saying) (blocks []any) {
 
 // sourceID is the id of a session for tools that want a UUID: its own, if it is one.
 func sourceID(info hansard.Info) string {
+	if forkedHere(&info) {
+		info.Labels = nil // with its parent's id, its file would take the place of its parent's
+	}
 	for _, id := range []string{info.Labels[importer.LabelSource], string(info.ID)} {
 		if parsed, err := uuid.Parse(id); err == nil && parsed.String() == strings.ToLower(id) {
 			return id
@@ -134,6 +137,12 @@ func sourceID(info hansard.Info) string {
 		}
 	}
 	return madeID(string(info.ID))
+}
+
+// forkedHere reports whether a session was forked in a store, and not by the tool that it was
+// imported from: then its labels are its parent's, also the one with the tool's id.
+func forkedHere(info *hansard.Info) bool {
+	return info.Parent != nil && !strings.HasSuffix(string(info.ID), ":"+info.Labels[importer.LabelSource])
 }
 
 // madeID is a UUID that is always the same for the same name.

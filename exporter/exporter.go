@@ -114,9 +114,11 @@ func (s *session) findForks(ctx context.Context) error {
 	return nil
 }
 
-// shared is the last event that a session imported as a fork has from its parent; 0 if it
-// has none.
+// shared is the last event that a fork has from its parent; 0 if it has none.
 func (s *session) shared() hansard.Seq {
+	if forkedHere(&s.info) {
+		return s.info.Parent.At
+	}
 	if len(s.forks) == 0 {
 		return 0
 	}

@@ -173,6 +173,9 @@ func TestOutputInFile(t *testing.T) {
 	}
 }
 
+// mine is a fork that was made here.
+const mine = "5f2c1111-1111-4111-8111-111111111111"
+
 // TestForksBack: forks of forks, and one that was made here of an imported fork.
 func TestForksBack(t *testing.T) {
 	five := fork
@@ -186,10 +189,10 @@ func TestForksBack(t *testing.T) {
 	if err != nil || info.Parent == nil || info.Parent.ID != "claude:5" {
 		t.Fatalf("%+v, %v", info, err)
 	}
-	if _, err := store.Fork(t.Context(), "claude:5", hansard.Fork{As: "mine"}); err != nil {
+	if _, err := store.Fork(t.Context(), "claude:5", hansard.Fork{As: mine}); err != nil {
 		t.Fatal(err)
 	}
-	for id, want := range map[hansard.SessionID]string{"claude:5": five + title, "claude:6": six, "mine": five + title} {
+	for id, want := range map[hansard.SessionID]string{"claude:5": five + title, "claude:6": six, mine: strings.ReplaceAll(five, `"sessionId":"5"`, `"sessionId":"`+mine+`"`)} {
 		if got := export(t, store, id, "claude"); got != want {
 			t.Errorf("%s is\n%s\nwant\n%s", id, got, want)
 		}
@@ -210,6 +213,36 @@ func TestForksBack(t *testing.T) {
 		}
 		if got := export(t, store, id, "codex"); got != want {
 			t.Errorf("%s is\n%s\nwant\n%s", id, got, want)
+		}
+	}
+}
+
+// TestForkedHereIsAnother: a fork that was made here is another session for the tool: its file
+// does not take the place of its parent's, and what is new in it is not imported into its parent.
+func TestForkedHereIsAnother(t *testing.T) {
+	for tool, name := range map[string]string{"claude": "projects/-w/4.jsonl", "codex": "sessions/rollout-2026-08-01T18-07-04-par.jsonl"} {
+		original := map[string]string{"claude": claudeMain + claudeRest, "codex": rollout}[tool]
+		id := map[string]hansard.SessionID{"claude": "claude:4", "codex": "codex:par"}[tool]
+		store := imported(t, tool, map[string]string{name: original})
+		fork, err := store.Fork(t.Context(), id, hansard.Fork{As: "try-2"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := store.Append(t.Context(), "try-2", hansard.Batch{Events: []hansard.Event{hansard.Message("user", "another way")}}); err != nil {
+			t.Fatal(err)
+		}
+		format, _ := exporter.Find(tool)
+		parent, err := store.Stat(t.Context(), id)
+		if err != nil || format.FileName(fork) == format.FileName(parent) {
+			t.Errorf("%s: both files are called %s (%v)", tool, format.FileName(fork), err)
+		}
+		file := filepath.Join(filepath.Dir(name), format.FileName(fork))
+		again := imported(t, tool, map[string]string{name: original, file: export(t, store, "try-2", tool)})
+		if got, want := names(t, again, id), names(t, store, id); got != want {
+			t.Errorf("%s: after the fork was imported the parent is\n%s\nwant\n%s", tool, got, want)
+		}
+		if n, err := hansard.Count(t.Context(), again, hansard.Query{Parent: id}); n != 1 || err != nil {
+			t.Errorf("%s: the parent has %d forks, %v", tool, n, err)
 		}
 	}
 }

@@ -126,15 +126,22 @@ func writeCodex(ctx context.Context, s *session, w *bufio.Writer) error {
 		out.line(wire.Marshal(map[string]any{"timestamp": at, "type": typ, "payload": payload}))
 	}
 	first := map[hansard.Seq]bool{}
+	if here := native && forkedHere(&s.info); here || !native {
+		meta := map[string]any{"cwd": s.info.Labels[importer.LabelCwd], "originator": "hansard", "cli_version": "0.0.0", "source": "cli", "model_provider": "openai"}
+		if here {
+			if err := s.parentMeta(ctx, meta); err != nil {
+				return err
+			}
+		}
+		created := s.info.Created.UTC().Format("2006-01-02T15:04:05.000Z")
+		meta["id"], meta["timestamp"] = sourceID(s.info), created
+		line(created, "session_meta", meta)
+	}
 	if native {
 		var err error
 		if first, err = s.firstLines(ctx, out); err != nil {
 			return err
 		}
-	}
-	if !native {
-		line(s.info.Created.UTC().Format("2006-01-02T15:04:05.000Z"), "session_meta", map[string]any{"id": sourceID(s.info), "timestamp": s.info.Created.UTC().Format("2006-01-02T15:04:05.000Z"),
-			"cwd": s.info.Labels[importer.LabelCwd], "originator": "hansard", "cli_version": "0.0.0", "source": "cli", "model_provider": "openai"})
 	}
 	for e, err := range s.story(ctx) {
 		if err != nil {
@@ -162,6 +169,31 @@ func writeCodex(ctx context.Context, s *session, w *bufio.Writer) error {
 				line(stamp(&e.Event), "response_item", item)
 			}
 		}
+	}
+	return nil
+}
+
+// parentMeta makes the metadata of a fork that was made here from its parent's, as Codex does.
+func (s *session) parentMeta(ctx context.Context, meta map[string]any) error {
+	r := hansard.Range{Limit: 1}
+	if n := len(s.forks); n > 0 {
+		r.After = s.forks[n-1] + 1 // after the event that made the parent
+	}
+	for e, err := range s.store.Read(ctx, s.info.ID, r) {
+		if err != nil {
+			return err
+		}
+		var line struct {
+			Type    string                     `json:"type"`
+			Payload map[string]json.RawMessage `json:"payload"`
+		}
+		if json.Unmarshal(e.Data, &line) != nil || line.Type != "session_meta" {
+			return nil
+		}
+		for name, value := range line.Payload {
+			meta[name] = value
+		}
+		meta["forked_from_id"] = line.Payload["id"]
 	}
 	return nil
 }

@@ -34,10 +34,11 @@ as text.
   cleveragents  an export in the format of cleveragents, with its checksum
 
 Sessions that were imported from Claude Code or Codex are written with their original
-records, byte for byte, forks including the records they share. With several sessions,
-or if -o names a directory, each gets a file of its own there; a file that exists is not
-overwritten. With several sessions, one that can't be exported is reported and the others
-still are; the exit code is that of the first that failed.`,
+records, byte for byte, forks including the records they share; a fork that was made
+here has a UUID of its own. With several sessions, or if -o names a directory, each gets
+a file of its own there; a file that exists is not overwritten. With several sessions,
+one that can't be exported is reported and the others still are; the exit code is that
+of the first that failed.`,
 		Example: `  hansard export demo -o demo.jsonl
   hansard export demo --format html -o demo.html
   hansard export demo other --format md -o ./out/`,
