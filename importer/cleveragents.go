@@ -71,8 +71,7 @@ func (cleverAgents) Read(ctx context.Context, in *Input, emit func(Record) error
 		return err
 	}
 	if len(data) > 4*valueBytes || !json.Valid(data) {
-		in.Report(Damage{Message: "it is not JSON, or too large; nothing of it is imported"})
-		return nil
+		return in.Failed(errors.New("it is not JSON, or too large"))
 	}
 	members := object(data)
 	if err := CheckCleverAgents(members2map(members)); err != nil {

@@ -183,6 +183,10 @@ func TestCleverAgents(t *testing.T) {
 	if reports[0].Err == nil || len(contents(t, store)) > 0 {
 		t.Errorf("an export that was changed was imported: %v", reports[0].Err)
 	}
+	files{"x.json": clever("")[:500]}.write(t, dir)
+	if reports := importInto(t, store, cleverAgents{}, dir); reports[0].Err == nil {
+		t.Error("nothing of an export that was cut off is imported, and it is not an error")
+	}
 }
 
 func TestMessages(t *testing.T) {

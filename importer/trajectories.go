@@ -3,6 +3,7 @@ package importer
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"path/filepath"
@@ -55,8 +56,7 @@ func (trajectories) Read(ctx context.Context, in *Input, emit func(Record) error
 		return err
 	}
 	if len(data) > valueBytes || !json.Valid(data) {
-		in.Report(Damage{Message: "it is not JSON, or too large; nothing of it is imported"})
-		return nil
+		return in.Failed(errors.New("it is not JSON, or too large"))
 	}
 	members := object(data)
 	var task struct {
