@@ -37,6 +37,9 @@ func writeCleverAgents(ctx context.Context, s *session, w *bufio.Writer) error {
 			if err := json.Unmarshal(e.Data, &export); err != nil {
 				return err
 			}
+			if forkedHere(&s.info) { // the record is its parent's
+				export["session_id"] = wire.Marshal(sourceOr(s))
+			}
 		case native && e.ID != "":
 			messages = append(messages, e.Data)
 		default:
@@ -73,7 +76,7 @@ func joined(begin byte, values []json.RawMessage, end byte) json.RawMessage {
 }
 
 func sourceOr(s *session) string {
-	if s.info.Labels[importer.LabelTool] == "cleveragents" {
+	if s.info.Labels[importer.LabelTool] == "cleveragents" && !forkedHere(&s.info) {
 		return s.info.Labels[importer.LabelSource]
 	}
 	return string(s.info.ID)

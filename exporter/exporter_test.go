@@ -373,6 +373,23 @@ func TestCleverAgentsLong(t *testing.T) {
 	}
 }
 
+// TestCleverAgentsForkedHere: a fork that was made here is not imported into its parent.
+func TestCleverAgentsForkedHere(t *testing.T) {
+	store := memstore.New()
+	t.Cleanup(func() { _ = store.Close() })
+	if _, err := store.Append(t.Context(), "s", hansard.Batch{Create: true, Events: []hansard.Event{hansard.Message("user", "x")}}); err != nil {
+		t.Fatal(err)
+	}
+	clever := imported(t, "cleveragents", map[string]string{"x.json": export(t, store, "s", "cleveragents")})
+	if _, err := clever.Fork(t.Context(), "cleveragents:s", hansard.Fork{As: "try-2"}); err != nil {
+		t.Fatal(err)
+	}
+	again := imported(t, "cleveragents", map[string]string{"x.json": export(t, clever, "try-2", "cleveragents")})
+	if got := kinds(t, again, "cleveragents:try-2"); got != "meta message" {
+		t.Errorf("it has %s", got)
+	}
+}
+
 // TestCleverAgentsSum: Python finds the checksum right, as cleveragents asks it.
 func TestCleverAgentsSum(t *testing.T) {
 	python, err := exec.LookPath("python3")
