@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"syscall"
 
 	"hansard"
 	"hansard/engine"
@@ -24,7 +25,7 @@ func (a *app) appendBatch(ctx context.Context, id hansard.SessionID, o *appendOp
 		if err != nil {
 			return orInterrupted(err, "nothing was stored")
 		}
-		return a.printReceipt(receipt)
+		return a.acknowledge(receipt)
 	})
 }
 
@@ -50,7 +51,7 @@ func (a *app) appendAttached(ctx context.Context, id hansard.SessionID, o *appen
 		if err != nil {
 			return orInterrupted(err, "nothing was stored but what was attached")
 		}
-		return a.printReceipt(receipt)
+		return a.acknowledge(receipt)
 	})
 }
 
@@ -222,6 +223,21 @@ func (r *eachRun) stored() string {
 		return "nothing was stored"
 	}
 	return fmt.Sprintf("stored before that: %s, last seq %d", plural(r.count, "event"), r.last)
+}
+
+// acknowledge prints the receipt of the only append. If it can't be written the command still
+// succeeds: it is stored, and who saw a failure would store it again.
+func (a *app) acknowledge(r hansard.Receipt) error {
+	err := a.printReceipt(r)
+	if err == nil {
+		err = a.out.Flush()
+	}
+	if err == nil || errors.Is(err, syscall.EPIPE) || errors.Is(err, io.ErrClosedPipe) {
+		return err
+	}
+	a.out.Reset(io.Discard) // the error sticks
+	a.warn("it is stored, but the receipt could not be written", err)
+	return nil
 }
 
 func (a *app) printReceipt(r hansard.Receipt) error {
