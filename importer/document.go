@@ -34,7 +34,9 @@ func (in *Input) document(ctx context.Context, arrays []string, element func(raw
 	limit := &cappedReader{r: f}
 	d := &documentReader{dec: json.NewDecoder(limit), limit: limit, ctx: ctx, element: element}
 	d.dec.UseNumber()
-	err = d.read(arrays, each)
+	if err = d.read(arrays, each); err == nil {
+		err = d.end()
+	}
 	var taken *takeError
 	switch {
 	case errors.As(err, &taken):
@@ -107,6 +109,18 @@ func (d *documentReader) read(arrays []string, each func(member) error) error {
 	}
 	_, err = d.dec.Token()
 	return err
+}
+
+// end makes sure that nothing follows the value, such as a second array: it would be left out.
+func (d *documentReader) end() error {
+	d.limit.left = valueBytes
+	switch _, err := d.dec.Token(); {
+	case err == io.EOF:
+		return nil
+	case err != nil:
+		return err
+	}
+	return errors.New("it is a second value")
 }
 
 // elements passes on the elements of an array that has begun.

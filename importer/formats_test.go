@@ -189,6 +189,20 @@ func TestCleverAgents(t *testing.T) {
 	}
 }
 
+// TestSecondDocument: what follows the value of a file is not left out without a word.
+func TestSecondDocument(t *testing.T) {
+	const one = `[{"role":"user","content":"a"}]` + "\n"
+	for rest, whole := range map[string]bool{"": true, " \n\t": true, one: false, "x": false} {
+		dir := t.TempDir()
+		files{"x.json": one + rest}.write(t, dir)
+		f, _ := Find(Formats(), "openai")
+		_, reports := imported(t, f, dir)
+		if got := reports[0]; got.Records != 1 || (len(got.Damage) == 0) != whole {
+			t.Errorf("followed by %q: %d records, damage %v", rest, got.Records, got.Damage)
+		}
+	}
+}
+
 func TestMessages(t *testing.T) {
 	const openAI = `[{"role":"system","content":"be kind"},
   {"role":"user","content":"weather?"},
