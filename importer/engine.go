@@ -167,7 +167,7 @@ func aboutSource(err error) bool {
 			return true
 		}
 	}
-	return errors.As(err, &path) && !errors.Is(err, hansard.ErrFailed) && !errors.Is(err, hansard.ErrNoSpace)
+	return errors.As(err, &path) && !errors.Is(err, hansard.ErrFailed) && !errors.Is(err, hansard.ErrNoSpace) && !errors.Is(err, hansard.ErrReadOnly)
 }
 
 // errSource is wrapped by errors about the content of a source.

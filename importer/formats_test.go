@@ -2,6 +2,9 @@ package importer
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -186,6 +189,30 @@ func TestCleverAgents(t *testing.T) {
 	files{"x.json": clever("")[:500]}.write(t, dir)
 	if reports := importInto(t, store, cleverAgents{}, dir); reports[0].Err == nil {
 		t.Error("nothing of an export that was cut off is imported, and it is not an error")
+	}
+}
+
+// readOnly is a store that may not be written to, as a directory of another user.
+type readOnly struct{ hansard.Store }
+
+func (readOnly) Append(context.Context, hansard.SessionID, hansard.Batch) (hansard.Receipt, error) {
+	return hansard.Receipt{}, fmt.Errorf("%w: %w", hansard.ErrReadOnly, &fs.PathError{Op: "open", Path: "sync.lock", Err: fs.ErrPermission})
+}
+
+// TestReadOnlyStore: what is wrong with the store is said once, and not of every source.
+func TestReadOnlyStore(t *testing.T) {
+	dir := t.TempDir()
+	files{"a.json": `[{"role":"user","content":"a"}]`, "b.json": `[{"role":"user","content":"b"}]`}.write(t, dir)
+	f, _ := Find(Formats(), "openai")
+	sources, err := Named([]Format{f}, []string{dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	store := memstore.New()
+	t.Cleanup(func() { _ = store.Close() })
+	err = (&Engine{Store: readOnly{store}, Workers: 1}).Run(t.Context(), sources, func(r Report) { t.Errorf("%s: %v", r.Source.Path, r.Err) })
+	if !errors.Is(err, hansard.ErrReadOnly) {
+		t.Error(err)
 	}
 }
 
