@@ -373,6 +373,28 @@ func TestCleverAgentsLong(t *testing.T) {
 	}
 }
 
+// TestOpenFence: a text that leaves a block of code open, as one that was cut off, does not make code
+// of the events after it.
+func TestOpenFence(t *testing.T) {
+	store := memstore.New()
+	t.Cleanup(func() { _ = store.Close() })
+	for text, end := range map[string]string{"cut:\n```go\nx :=": "\n```\n\n## user", "~~~~\n~~~\nx": "x\n~~~~\n\n## user", "```\nx\n```": "x\n```\n\n## user", "```x``` is code": "is code\n\n## user", "   ````\n```\n  ````  ": "````  \n\n## user"} {
+		receipt, err := store.Append(t.Context(), "s", hansard.Batch{Create: true, Events: []hansard.Event{hansard.Message("user", text), hansard.Message("user", "next")}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if out := export(t, store, "s", "md"); !strings.Contains(out, end) {
+			t.Errorf("%q, seq %d:\n%s", text, receipt.First, out)
+		}
+		if err := store.Delete(t.Context(), "s", ""); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := store.Create(t.Context(), "s", hansard.Meta{Reuse: true}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // TestCleverAgentsForkedHere: a fork that was made here is not imported into its parent.
 func TestCleverAgentsForkedHere(t *testing.T) {
 	store := memstore.New()

@@ -75,6 +75,9 @@ func (m *markdown) part(p *transcript.Part) {
 	switch p.Type {
 	case transcript.Text, transcript.Summary:
 		fmt.Fprintf(m.w, "\n%s\n", p.Text)
+		if fence := openFence(p.Text); fence != "" {
+			fmt.Fprintln(m.w, fence)
+		}
 	case transcript.Thinking:
 		if p.Text != "" {
 			fmt.Fprintf(m.w, "\n> %s\n", strings.ReplaceAll(p.Text, "\n", "\n> "))
@@ -113,6 +116,28 @@ func (m *markdown) result(p *transcript.Part) {
 		return
 	}
 	m.fence(p.Body())
+}
+
+// openFence is what closes a block of code that a text leaves open, as an answer that was cut off
+// does: all that follows would be code.
+func openFence(text string) (open string) {
+	for line := range strings.Lines(text) {
+		line = strings.TrimRight(line, " \t\r\n")
+		indented := strings.TrimLeft(line, " ")
+		rest := strings.TrimLeft(indented, "`")
+		if strings.HasPrefix(indented, "~") {
+			rest = strings.TrimLeft(indented, "~")
+		}
+		fence := indented[:len(indented)-len(rest)]
+		switch {
+		case len(line)-len(indented) > 3 || len(fence) < 3:
+		case open == "" && (fence[0] == '~' || !strings.Contains(rest, "`")):
+			open = fence
+		case open != "" && rest == "" && strings.HasPrefix(fence, open):
+			open = ""
+		}
+	}
+	return open
 }
 
 // fence writes a text in which nothing is markup.
