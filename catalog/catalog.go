@@ -4,9 +4,10 @@
 //	store, err := filestore.Open(dir, &filestore.Options{Catalog: catalog.Open})
 //
 // The file is in cache/ and derived: it may be removed, truncated or overwritten at any time
-// by anyone, which costs only time. (One thing SQLite can't notice: an earlier state of the
-// file written over the file itself while processes have it open.) Package filestore decides
-// what is in it and when to trust it; this package is a table and its queries.
+// by anyone, which costs only time. (One thing SQLite can't notice: other content that changed
+// equally often, such as an earlier state of the file, written over the file itself while
+// processes have it open.) Package filestore decides what is in it and when to trust it; this
+// package is a table and its queries.
 //
 // It uses neither a write-ahead log nor memory mapping: both map shared memory, and writing to
 // a mapping of a file on a full disk kills the process. Nothing is synced if a restart of the

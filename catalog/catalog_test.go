@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -246,15 +247,18 @@ var disturbances = map[string]func(file string) error{
 	},
 	"a directory": func(file string) error { return errors.Join(os.Remove(file), os.Mkdir(file, 0o700)) },
 	"another catalog": func(file string) error {
-		// Not onto itself: SQLite can't tell an earlier state of an open file.
-		copied := filepath.Join(filepath.Dir(file), "catalog.0000000000000001.db")
-		if file == copied {
-			return nil
-		}
+		// Before the others by name, so that it is used; and whole, under a name that was never
+		// used before: SQLite can't tell that an open file was written over with other content if
+		// both changed equally often (TestAnotherInItsPlace has the case in which they did not).
 		b, err := os.ReadFile(file)
-		return errors.Join(err, os.WriteFile(copied, b, 0o600))
+		whole := file + ".tmp"
+		copied := filepath.Join(filepath.Dir(file), fmt.Sprintf("catalog.%016x.db", 1<<20-anotherCatalog.Add(1)))
+		return errors.Join(err, os.WriteFile(whole, b, 0o600), os.Rename(whole, copied))
 	},
 }
+
+// anotherCatalog counts the catalogs that were copied.
+var anotherCatalog atomic.Int64
 
 // TestDisturbed: whatever becomes of the file, all sessions are listed, by processes that
 // had it open and by new ones, and afterwards there is a catalog that is used.

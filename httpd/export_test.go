@@ -54,6 +54,19 @@ func (s *Server) Connections() (all, strangers int) {
 	return len(s.conns.all), s.conns.strangers.Len()
 }
 
+// IdleOf counts the idle connections of a token.
+func (s *Server) IdleOf(token string) int {
+	s.live.mu.Lock()
+	defer s.live.mu.Unlock()
+	a := s.live.accounts[token]
+	if a == nil {
+		return 0
+	}
+	s.conns.mu.Lock()
+	defer s.conns.mu.Unlock()
+	return a.idle.Len()
+}
+
 // MaxPageBytes and MaxClaims are limits that tests use.
 const (
 	MaxPageBytes = maxPageBytes

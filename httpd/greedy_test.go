@@ -494,6 +494,8 @@ func TestGreedyConnections(t *testing.T) {
 	if all, _ := v.server.Connections(); all > 31 {
 		t.Errorf("%d connections", all)
 	}
+	// A connection is idle a moment after its answer has arrived.
+	eventually(t, "all are idle", func() bool { return v.server.IdleOf("greedy") == 20 })
 	refused := 0
 	for range 30 {
 		if _, res := ask("/v1/sessions/s/events/stream"); res.StatusCode == 503 {
