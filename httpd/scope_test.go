@@ -576,7 +576,7 @@ func TestScopeOriginsFail(t *testing.T) {
 	for _, id := range []string{"s1", "s2", "s3"} {
 		v.must(201, "POST", "/v1/sessions", `{"id":"`+id+`"}`, v.as("it")...)
 	}
-	if got := v.ask("GET", "/v1/origins", "", v.as("it")...); !strings.Contains(string(got.body), `"s1"`) || !strings.Contains(string(got.body), `{"problem":{"type":"/problems/busy"`) {
+	if got := v.ask("GET", "/v1/origins", "", v.as("it")...); !strings.Contains(got.body, `"s1"`) || !strings.Contains(got.body, `{"problem":{"type":"/problems/busy"`) {
 		t.Errorf("%d %s", got.status, got.body)
 	}
 }
