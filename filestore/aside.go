@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io/fs"
 	"slices"
-	"sort"
 	"strconv"
 	"strings"
 
@@ -32,7 +31,7 @@ import (
 // ("changed") it takes a repair (repair.go). The file is removed only when its lines are
 // durable somewhere else, so a crash at any step leaves at least one copy.
 
-// asideDir has one file per entry that was set aside, or for several that follow each other. Files are created and removed in it
+// asideDir has one file per entry that was set aside. Files are created and removed in it
 // under write.lock; readers look without it.
 const asideDir = "aside"
 
@@ -102,43 +101,6 @@ func (as *asides) setAside(e *journal.Entry, why asideWhy) error {
 		}
 		// Another journal had an entry at the same position.
 	}
-}
-
-// asideRun sets entries of one log aside, in the order of the ring: those that follow each other,
-// for the same reason, in one file. A busy session has thousands of them between two checkpoints,
-// and a file for each, made durable under write.lock, would stop every writer for minutes
-// (TestManySetAside).
-type asideRun struct {
-	as  *asides
-	e   *journal.Entry // the entries so far, as one; nil: none
-	why asideWhy
-}
-
-// add sets an entry aside, now or with the next ones: flush comes after the last.
-func (r *asideRun) add(e *journal.Entry, why asideWhy) error {
-	if r.e != nil && r.why == why && follows(r.e, e) {
-		r.e.Lines, r.e.LineCRC = append(r.e.Lines, e.Lines...), e.LineCRC
-		return nil
-	}
-	err := r.flush()
-	first := *e
-	first.Lines = slices.Clip(e.Lines) // appending copies it
-	r.e, r.why = &first, why
-	return err
-}
-
-func (r *asideRun) flush() error {
-	if r.e == nil {
-		return nil
-	}
-	e := r.e
-	r.e = nil
-	return r.as.setAside(e, r.why)
-}
-
-// follows tells whether an entry directly follows another one in a log.
-func follows(before, e *journal.Entry) bool {
-	return before.UID == e.UID && before.Offset+int64(len(before.Lines)) == e.Offset && before.LineCRC == e.LinePrev
 }
 
 // content is the content of a file in aside/: the lines, then the note as a last line
@@ -221,12 +183,10 @@ func (as *asides) readAside(name, file string) (*aside, error) {
 // because they could not be written: same log, same offset, same checksum.
 func (as *asides) continuesFailed(e *journal.Entry) (bool, error) {
 	files, err := as.asides(e.Name)
-	// Most likely they were set aside just before these: reading all files each time would take
-	// hours where there are thousands.
-	slices.Reverse(files[:sort.Search(len(files), func(i int) bool { return asidePos(files[i]) >= e.Pos })])
 	for _, file := range files {
-		if a, err := as.readAside(e.Name, file); err == nil && a.told && follows(&a.Entry, e) {
-			return a.why.failed, nil
+		a, err := as.readAside(e.Name, file)
+		if err == nil && a.told && a.why.failed && a.UID == e.UID && a.Offset+int64(len(a.Lines)) == e.Offset && a.LineCRC == e.LinePrev {
+			return true, nil
 		}
 	}
 	return false, err

@@ -566,18 +566,14 @@ func (b *badLog) Unwrap() error { return b.cause }
 // checkpoints. The lines are put back when the log can be read again (mend.go), or go
 // into a repair.
 func (l *locked) keepInstead(name string, entries []*journal.Entry, cause error) error {
-	run := asideRun{as: l.asides}
 	for _, e := range entries {
 		if e.Name != name {
 			continue
 		}
-		if err := run.add(e, couldNot(cause)); err != nil {
+		if err := l.asides.setAside(e, couldNot(cause)); err != nil {
 			return err // the disk as a whole, then
 		}
 		l.w.Flags |= peers.FlagAside
-	}
-	if err := run.flush(); err != nil {
-		return err
 	}
 	if sess := l.logs.sessions[name]; sess != nil {
 		sess.closeLog()

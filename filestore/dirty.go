@@ -320,7 +320,6 @@ func keepUnsynced(l *locked, logs []unsyncedLog) error {
 // setAsideLost sets aside those entries of a log that it does not have. opened is why it
 // could not be opened; nil: f is the log.
 func setAsideLost(l *locked, name string, entries []*journal.Entry, f vfs.File, opened error) error {
-	run := asideRun{as: l.asides}
 	for _, e := range entries {
 		if e.Name != name {
 			continue
@@ -340,7 +339,7 @@ func setAsideLost(l *locked, name string, entries []*journal.Entry, f vfs.File, 
 		case err != nil:
 			return err // it may be temporary
 		}
-		if err := run.add(e, why); err != nil {
+		if err := l.asides.setAside(e, why); err != nil {
 			return err
 		}
 		l.w.Flags |= peers.FlagAside
@@ -351,7 +350,7 @@ func setAsideLost(l *locked, name string, entries []*journal.Entry, f vfs.File, 
 			sess.known = false
 		}
 	}
-	return run.flush()
+	return nil
 }
 
 // has tells whether a log has an entry's bytes where they belong.

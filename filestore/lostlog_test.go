@@ -4,10 +4,8 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"testing"
 
 	"hansard"
@@ -357,47 +355,5 @@ func TestLostLogIsListed(t *testing.T) {
 		if when == "again" {
 			want(t, "checkpoint", s.checkpoints.checkpoint(true), nil)
 		}
-	}
-}
-
-// TestManySetAside: setting the lines of a session aside that was written to very often since the
-// last checkpoint takes few files, when its log was removed, and few looks at them, when it was
-// removed before a recovery. A repair gets all of them back, also if both happened.
-func TestManySetAside(t *testing.T) {
-	const n = 200
-	for what, most := range map[string]int{"removed": 10, "removed, killed": 4 * n, "removed, noticed, killed": 8 * n} {
-		d := vfs.NewDisk(1)
-		p := d.Process("a")
-		s, err := openOn(p, 1, 1<<20)
-		want(t, "open", err, nil)
-		var said []string
-		for i := range n {
-			said = append(said, fmt.Sprint(i))
-			say(t, s, "s", nil, "%d", i)
-		}
-		opened := 0
-		d.OnOp(func(op vfs.Op) {
-			if op.Kind == vfs.OpOpen && strings.HasPrefix(op.Name, asideDir+"/") {
-				opened++
-			}
-		})
-		want(t, "remove", d.Observer("somebody").Remove(sessionlog.Path("s")), nil)
-		if what != "removed, killed" {
-			say(t, s, "s", hansard.ErrDamaged, "more")
-		}
-		if what != "removed" {
-			p.Kill()
-			s, err = openOn(d.Process("b"), 2, 1<<20)
-			want(t, "open again", err, nil)
-		}
-		if opened > most {
-			t.Errorf("%s: %d files were opened in aside/", what, opened)
-		}
-		done, err := s.Repair(context.Background(), "s")
-		want(t, "repair", err, nil)
-		if done.Lost > 0 {
-			t.Errorf("%s: %+v", what, done)
-		}
-		hears(t, s, "s", said...)
 	}
 }
