@@ -271,7 +271,7 @@ type slowAccess struct {
 }
 
 func (a *slowAccess) Who(token string) (httpd.Pass, bool) {
-	if token == a.token && a.armed.CompareAndSwap(true, false) {
+	if a.armed.Load() && token == a.token && a.armed.CompareAndSwap(true, false) {
 		a.asked <- struct{}{}
 		<-a.letGo
 	}
