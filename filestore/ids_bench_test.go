@@ -19,9 +19,9 @@ import (
 // differ: the total has checkpoints and runs of names in it, which come every few rounds and
 // which, but for the runs, appends without ids pay for as well.
 //
-// On two cores an event with an id in a batch of its own takes 1 to 5 % more time and 3 to 9 %
-// more CPU; one in a batch of ten, which is cheaper to begin with, 9 to 11 % more time in all,
-// 8 to 20 % in the median round, and 15 to 18 % more CPU. Of that CPU, a third writes runs, in
+// On two cores an event with an id in a batch of its own takes 1 to 9 % more time and 3 to 13 %
+// more CPU; one in a batch of ten, which is cheaper to begin with, 8 to 12 % more time in all,
+// 10 to 25 % in the median round, and 14 to 20 % more CPU. Of that CPU, a third writes runs, in
 // the background, a quarter looks into filters and fills them, and the rest is in the commit.
 func BenchmarkIDs(b *testing.B) {
 	defer func(f func([]byte)) { spoil = f }(spoil)
