@@ -125,7 +125,7 @@ func (er *eraser) eraseNoted(until <-chan struct{}) {
 		_, err = er.erase(names, until)
 	}
 	// Also if some could not be erased: they have their notes, and one that never can be must
-	// not have all logs read again at every checkpoint (TestNotErasableReadsLittle).
+	// not have all logs read again at every checkpoint (TestNotErasedReadsLittle).
 	if examined && !er.unnoted.Load() {
 		complete := er.noteComplete()
 		examined, err = complete == nil, errors.Join(err, complete)
@@ -161,7 +161,7 @@ func (er *eraser) noteComplete() error {
 }
 
 // canNote tells whether a note could be made now. If not, all logs would be read again, to
-// their ends, at every checkpoint, for as long as the disk is full (TestUnnotedReadsLittle).
+// their ends, at every checkpoint, for as long as the disk is full (TestNotErasedReadsLittle).
 func (er *eraser) canNote() bool {
 	const try = erasingDir + "/.try"
 	if er.fs.Mkdir(erasingDir) != nil {

@@ -745,69 +745,53 @@ func TestUnnotedKilled(t *testing.T) {
 	}
 }
 
-// TestUnnotedReadsLittle: while notes can't be made, a checkpoint does not read all of every log.
-func TestUnnotedReadsLittle(t *testing.T) {
-	ctx := context.Background()
-	d := vfs.NewDisk(1)
-	a := openSim(t, d.Process("a"), 1)
-	want(t, "prepare", tell(a), nil)
-	for range 50 {
-		say(t, a, "long", nil, "%s", strings.Repeat("x", 10_000))
+// TestNotErasedReadsLittle: while a deleted session can't be erased, whether it has a note or not,
+// a checkpoint does not read all of every log because of it.
+func TestNotErasedReadsLittle(t *testing.T) {
+	full := func(d *vfs.Disk) { // no note can be made
+		d.Inject(vfs.Match{Kind: vfs.OpOpen, Name: erasingDir + "/*"}, vfs.Fault{Err: syscall.ENOSPC, Always: true})
+		d.Inject(vfs.Match{Kind: vfs.OpWrite, Name: "log.*"}, vfs.Fault{Err: syscall.ENOSPC, Always: true})
 	}
-	want(t, "checkpoint", a.checkpoints.checkpoint(true), nil)
-	d.Inject(vfs.Match{Kind: vfs.OpOpen, Name: erasingDir + "/*"}, vfs.Fault{Err: syscall.ENOSPC, Always: true})
-	d.Inject(vfs.Match{Kind: vfs.OpWrite, Name: "log.*"}, vfs.Fault{Err: syscall.ENOSPC, Always: true})
-	want(t, "delete", a.Delete(ctx, "s", ""), nil)
-	read := 0
-	d.OnOp(func(op vfs.Op) {
-		if op.Kind == vfs.OpRead && op.Name == sessionlog.Path("long") {
-			read += op.Len
-		}
-	})
-	for range 3 {
-		say(t, a, "other", nil, "more")
-		want(t, "checkpoint", a.checkpoints.checkpoint(true), nil)
+	ill := func(d *vfs.Disk) {
+		d.Inject(vfs.Match{Kind: vfs.OpRename, Name: "log.*"}, vfs.Fault{Err: syscall.EIO, Always: true})
 	}
-	if read > 300_000 {
-		t.Errorf("%d bytes of a log were read", read)
-	}
-	d.ClearRules()
-	say(t, a, "other", nil, "more")
-	want(t, "checkpoint", a.checkpoints.checkpoint(true), nil)
-	if err := wantErased(d, "secret 1"); err != nil {
-		t.Error(err)
-	}
-}
-
-// TestNotErasableReadsLittle: a session that can't be erased at the moment has a note, so its logs
-// are not all examined again at every checkpoint because of it.
-func TestNotErasableReadsLittle(t *testing.T) {
-	ctx := context.Background()
-	d := vfs.NewDisk(1)
-	a := openSim(t, d.Process("a"), 1)
-	want(t, "prepare", tell(a), nil)
-	for range 50 {
-		say(t, a, "long", nil, "%s", strings.Repeat("x", 10_000))
-	}
-	d.Inject(vfs.Match{Kind: vfs.OpRename, Name: "log.*"}, vfs.Fault{Err: syscall.EIO, Always: true})
-	want(t, "delete", a.Delete(ctx, "s", ""), nil)
-	read := 0
-	d.OnOp(func(op vfs.Op) {
-		if op.Kind == vfs.OpRead && op.Name == sessionlog.Path("long") {
-			read += op.Len
-		}
-	})
-	for range 3 {
-		say(t, a, "other", nil, "more")
-		want(t, "checkpoint", a.checkpoints.checkpoint(true), nil)
-	}
-	if read > 800_000 {
-		t.Errorf("%d bytes of a log were read", read)
-	}
-	d.ClearRules()
-	say(t, a, "other", nil, "more")
-	want(t, "checkpoint", a.checkpoints.checkpoint(true), nil)
-	if err := wantErased(d, "secret 1"); err != nil {
-		t.Error(err)
+	for what, c := range map[string]struct {
+		fault func(*vfs.Disk)
+		first bool // the store was never checkpointed, so all logs are examined once
+		most  int
+	}{"without a note": {full, false, 300_000}, "with a note": {ill, true, 800_000}} {
+		t.Run(what, func(t *testing.T) {
+			ctx := context.Background()
+			d := vfs.NewDisk(1)
+			a := openSim(t, d.Process("a"), 1)
+			want(t, "prepare", tell(a), nil)
+			for range 50 {
+				say(t, a, "long", nil, "%s", strings.Repeat("x", 10_000))
+			}
+			if !c.first {
+				want(t, "checkpoint", a.checkpoints.checkpoint(true), nil)
+			}
+			c.fault(d)
+			want(t, "delete", a.Delete(ctx, "s", ""), nil)
+			read := 0
+			d.OnOp(func(op vfs.Op) {
+				if op.Kind == vfs.OpRead && op.Name == sessionlog.Path("long") {
+					read += op.Len
+				}
+			})
+			for range 3 {
+				say(t, a, "other", nil, "more")
+				want(t, "checkpoint", a.checkpoints.checkpoint(true), nil)
+			}
+			if read > c.most {
+				t.Errorf("%d bytes of a log were read", read)
+			}
+			d.ClearRules()
+			say(t, a, "other", nil, "more")
+			want(t, "checkpoint", a.checkpoints.checkpoint(true), nil)
+			if err := wantErased(d, "secret 1"); err != nil {
+				t.Error(err)
+			}
+		})
 	}
 }

@@ -207,3 +207,19 @@ func TestReplace(t *testing.T) {
 		t.Errorf("exchanged: %q", got)
 	}
 }
+
+// exchanger counts what it is asked to exchange.
+type exchanger struct {
+	FS
+	asked int
+}
+
+func (e *exchanger) exchange(string, string) (bool, error) { e.asked++; return true, nil }
+
+// TestReplaceExchanges: a file system that can exchange files is asked to.
+func TestReplaceExchanges(t *testing.T) {
+	e := &exchanger{}
+	if err := Replace(e, "new", "old"); err != nil || e.asked != 1 {
+		t.Errorf("asked %d times, %v", e.asked, err)
+	}
+}
